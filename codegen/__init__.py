@@ -1,0 +1,1 @@
+"""From the core graph to fused kernels: functionalise, schedule, lower to MLIR, print."""

@@ -1,0 +1,1 @@
+"""Kernel templates: one module a family, each turns a fusion group into kernel-level MLIR."""

@@ -1,0 +1,76 @@
+"""The plan: what a compiled window is. Kernels, launches in order, and one arena of temps.
+
+A plan is plain data: the C++ executor runs it, the archive stores it, tests execute it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class SlotInfo(NamedTuple):
+    """A buffer of the window. nbytes: its size; dtype: the one it was allocated for, if known."""
+
+    nbytes: int
+    dtype: str | None = None
+
+
+class Arg(NamedTuple):
+    """One kernel argument.
+
+    kind     value                         type
+    slot     number of the slot            ""
+    temp     index into `Plan.temps`       ""
+    bytes    a static int or float         i32 i64 f32 f64
+    scalar   index into the window's run-time scalars, converted to:  bool i32 i64 f32 f64
+    local    bytes of work-group memory    ""
+    """
+
+    kind: str
+    value: int | float
+    type: str = ""
+
+
+class Temp(NamedTuple):
+    """An intermediate: bytes [offset, offset + nbytes) of the plan's arena."""
+
+    offset: int
+    nbytes: int
+
+
+@dataclass
+class KernelSource:
+    """One kernel. key: hex digest of its structure; equal keys are equal sources.
+
+    `origins`: the window nodes that it computes, of the first group that asked for it;
+    `name` is the function's name inside `source`.
+    """
+
+    key: str
+    name: str
+    source: str
+    mlir: str
+    language: str
+    origins: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Launch:
+    """One launch. Sizes count work items; `global_size` is a multiple of `local_size`."""
+
+    kernel: int
+    args: list[Arg]
+    global_size: tuple[int, int, int]
+    local_size: tuple[int, int, int]
+    origins: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Plan:
+    """A compiled window: launches run in order, over slots, temps and run-time scalars."""
+
+    kernels: list[KernelSource] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    temps: list[Temp] = field(default_factory=list)
+    arena_bytes: int = 0
