@@ -1,0 +1,55 @@
+# Two commands: `make demo` and `make test`. Needs Python 3.11 and g++; everything else comes from PyPI into .venv.
+PYTHON ?= python3.11
+VENV   := .venv
+PY     := $(VENV)/bin/python
+DEPS   := $(VENV)/.stamp-deps
+BUILD  := $(VENV)/.stamp-build
+CSRC   := $(wildcard lazy_backend/csrc/*.cpp lazy_backend/csrc/*.h lazy_backend/driver/*.h)
+
+.PHONY: help build demo test test-full conform bench lint clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(PY):
+	$(PYTHON) -m venv $(VENV)
+
+# The C++ part is built against the installed torch, hence without pip's build isolation and in two steps.
+$(DEPS): pyproject.toml | $(PY)
+	@echo "== dependencies (downloads once, a few hundred MB at most with a CPU-only torch)"
+	$(PY) -m pip install --disable-pip-version-check "setuptools>=77" wheel ninja numpy torch==2.13.0
+	$(PY) -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	  print('\n'.join(p['dependencies'] + sum(p['optional-dependencies'].values(), [])))" > $(VENV)/requirements.txt
+	$(PY) -m pip install --disable-pip-version-check -r $(VENV)/requirements.txt
+	@touch $@
+
+$(BUILD): $(DEPS) setup.py $(CSRC)
+	@echo "== the C++ part (about a minute)"
+	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --verbose --editable .
+	@touch $@
+
+build: $(BUILD)  ## virtual environment and C++ part
+
+demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy side by side
+	$(PY) examples/run_demo.py
+
+test: $(BUILD)  ## the test suite
+	$(PY) -m pytest -m "not slow"
+
+test-full: $(BUILD)  ## the test suite with the slow tests
+	$(PY) -m pytest
+
+conform: $(BUILD)  ## every ATen overload: which route, verified by what
+	$(PY) -m lazy_backend coverage
+
+bench: $(BUILD)  ## eager CPU, pooled eager CPU, torch.compile and lazy, interleaved
+	$(PY) -m benchmarks
+
+lint: $(BUILD)  ## ruff and mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+clean:  ## build outputs, not the environment
+	rm -rf build out lazy_backend/*.so *.egg-info $(BUILD)
