@@ -1,0 +1,141 @@
+#include "stream.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <array>
+#include <atomic>
+
+#include "hooks.h"
+#include "runtime.h"
+
+namespace lazy {
+
+namespace {
+
+using c10::Device;
+using c10::DeviceIndex;
+using c10::DeviceType;
+using c10::Stream;
+using c10::StreamId;
+
+// A pool as CUDA's: enough for every pattern seen, and ids stay small.
+constexpr StreamId kPoolSize = 32;
+constexpr size_t kMaxDevices = 64;
+
+thread_local DeviceIndex tls_device = 0;
+thread_local std::array<StreamId, kMaxDevices> tls_stream{};  // 0 is the default stream
+
+struct Event {
+  uint64_t marker = 0;
+  DeviceIndex device = 0;
+};
+
+uint64_t completion_ns(const Event* event) {
+  TORCH_CHECK(event != nullptr, "elapsed_time: both events must be recorded first");
+  TORCH_CHECK(marker_done(event->marker), "elapsed_time: both events must have completed; synchronize first");
+  return marker_ns(event->marker);
+}
+
+struct Guard final : public c10::impl::DeviceGuardImplInterface {
+  DeviceType type() const override { return DeviceType::PrivateUse1; }
+
+  Device exchangeDevice(Device device) const override {
+    const Device previous = getDevice();
+    setDevice(device);
+    return previous;
+  }
+  Device getDevice() const override { return {DeviceType::PrivateUse1, tls_device}; }
+  void setDevice(Device device) const override {
+    if (device.index() != tls_device) {
+      tls_device = resolve_device(device.index());
+    }
+  }
+  void uncheckedSetDevice(Device device) const noexcept override { tls_device = device.index(); }
+
+  // Must not throw: no driver means no devices.
+  DeviceIndex deviceCount() const noexcept override {
+    try {
+      return static_cast<DeviceIndex>(open_driver());
+    } catch (const std::exception&) {
+      return 0;
+    }
+  }
+
+  Stream getStream(Device device) const override {
+    const DeviceIndex index = resolve_device(device.index());
+    return make(tls_stream[index], index);
+  }
+  Stream getDefaultStream(Device device) const override { return make(0, resolve_device(device.index())); }
+  Stream getStreamFromGlobalPool(Device device, bool) const override { return getNewStream(device, 0); }
+  Stream getNewStream(Device device, int) const override {
+    static std::atomic<StreamId> next{0};
+    return make(1 + next++ % kPoolSize, resolve_device(device.index()));
+  }
+  Stream exchangeStream(Stream next) const override {
+    const DeviceIndex index = resolve_device(next.device_index());
+    return make(std::exchange(tls_stream[index], next.id()), index);
+  }
+  // Streams have no object behind them; the id serves as the handle.
+  void* getStreamNativeHandle(const Stream stream) const override { return reinterpret_cast<void*>(stream.id()); }
+
+  bool queryStream(const Stream& stream) const override { return marker_done(submit_marker(stream.device_index())); }
+  void synchronizeStream(const Stream& stream) const override { lazy::synchronize(stream.device_index()); }
+  void synchronizeDevice(const DeviceIndex index) const override { lazy::synchronize(resolve_device(index)); }
+
+  void record(void** event, const Stream& stream, const DeviceIndex index, const c10::EventFlag) const override {
+    TORCH_CHECK(index == -1 || index == stream.device_index(), "an event of lazy:", index,
+                " cannot be recorded on a stream of lazy:", stream.device_index());
+    if (*event == nullptr) {
+      *event = new Event;
+    }
+    *static_cast<Event*>(*event) = {submit_marker(stream.device_index()), stream.device_index()};
+  }
+  // One queue per device, so only another device's event needs waiting for.
+  void block(void* handle, const Stream& stream) const override {
+    const auto* event = static_cast<Event*>(handle);
+    if (event != nullptr && event->device != stream.device_index()) {
+      marker_wait(event->marker);
+    }
+  }
+  bool queryEvent(void* handle) const override {
+    const auto* event = static_cast<Event*>(handle);
+    return event == nullptr || marker_done(event->marker);
+  }
+  void synchronizeEvent(void* handle) const override {
+    if (const auto* event = static_cast<Event*>(handle)) {
+      marker_wait(event->marker);
+    }
+  }
+  void destroyEvent(void* handle, const DeviceIndex) const noexcept override { delete static_cast<Event*>(handle); }
+
+  // Milliseconds on the device's clock.
+  double elapsedTime(void* start, void* end, const DeviceIndex) const override {
+    const uint64_t from = completion_ns(static_cast<Event*>(start));
+    const uint64_t to = completion_ns(static_cast<Event*>(end));
+    return (static_cast<double>(to) - static_cast<double>(from)) * 1e-6;
+  }
+
+ private:
+  static Stream make(StreamId id, DeviceIndex index) {
+    return Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, index), id);
+  }
+};
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+
+}  // namespace
+
+DeviceIndex current_device() noexcept { return tls_device; }
+
+DeviceIndex resolve_device(DeviceIndex index) {
+  if (index == -1) {
+    return tls_device;
+  }
+  const int count = open_driver();
+  TORCH_CHECK(index >= 0 && index < count, "lazy:", static_cast<int>(index), " does not exist: the driver has ", count,
+              count == 1 ? " device" : " devices");
+  return index;
+}
+
+}  // namespace lazy
