@@ -1,0 +1,615 @@
+"""Builds the MLIR of one kernel as text, from Python.
+
+    k = Builder("scale")
+    x, y, n = k.buffer("f32", readonly=True), k.buffer("f32"), k.arg("index")
+    i = k.global_id(0)
+    with k.if_(i < n):
+        k.store(y, i, k.load(x, i) * 2.0)
+    text = k.finish()
+
+A value `V` is an SSA name with a dtype of `ops_core.dtypes` (or "index") and a width: 1 is a scalar, more
+are the lanes of a vector. Half types exist in memory only: `load` gives f32, `store` rounds once, and
+`round_to` rounds in place. Text is written because it is ten times cheaper than building operations through
+the bindings; `codegen.mlir` parses, verifies and canonicalises it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from codegen import scalar
+from ops_core.dtypes import BY_NAME
+
+HALVES = ("f16", "bf16")
+AXES = "xyz"
+SPACES = {"global": "", "workgroup": ", #gpu.address_space<workgroup>", "private": ", #gpu.address_space<private>"}
+
+
+@dataclass(frozen=True, slots=True)
+class Buf:
+    """Memory: a kernel argument, work-group memory or private memory. `size` is None where the caller decides."""
+
+    name: str
+    dtype: str
+    space: str = "global"
+    size: int | None = None
+    readonly: bool = False
+
+    @property
+    def type(self) -> str:
+        size = "?" if self.size is None else self.size
+        return f"memref<{size}x{memory_type(self.dtype)}{SPACES[self.space]}>"
+
+
+class V:
+    """An SSA value. Operators build operations; ints and floats are constants of the other operand's type."""
+
+    __slots__ = ("const", "dtype", "k", "name", "width")
+
+    def __init__(self, k: Builder, name: str, dtype: str, width: int = 1, const: int | float | bool | None = None):
+        self.k, self.name, self.dtype, self.width, self.const = k, name, dtype, width, const
+
+    def __repr__(self) -> str:
+        return f"{self.name}:{mlir_type(self.dtype, self.width)}"
+
+    def __bool__(self) -> bool:
+        raise TypeError("a kernel value has no truth at build time: use k.select or k.if_")
+
+    __hash__ = object.__hash__
+
+    def __add__(self, other: Operand) -> V:
+        return self.k.map("add", self, other)
+
+    def __radd__(self, other: Operand) -> V:
+        return self.k.map("add", other, self)
+
+    def __sub__(self, other: Operand) -> V:
+        return self.k.map("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> V:
+        return self.k.map("sub", other, self)
+
+    def __mul__(self, other: Operand) -> V:
+        return self.k.map("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> V:
+        return self.k.map("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> V:
+        return self.k.map("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> V:
+        return self.k.map("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> V:
+        """Quotient towards zero: an index is never negative where it is divided."""
+        return self.k.map("div", self, other)
+
+    def __mod__(self, other: Operand) -> V:
+        return self.k.map("fmod", self, other)
+
+    def __neg__(self) -> V:
+        return self.k.map("neg", self)
+
+    def __and__(self, other: Operand) -> V:
+        return self.k.map("and", self, other)
+
+    def __or__(self, other: Operand) -> V:
+        return self.k.map("or", self, other)
+
+    def __xor__(self, other: Operand) -> V:
+        return self.k.map("xor", self, other)
+
+    def __invert__(self) -> V:
+        return self.k.map("not", self)
+
+    def __lshift__(self, other: Operand) -> V:
+        return self.k.map("shl", self, other)
+
+    def __rshift__(self, other: Operand) -> V:
+        return self.k.map("shr", self, other)
+
+    def __lt__(self, other: Operand) -> V:
+        return self.k.map("lt", self, other)
+
+    def __le__(self, other: Operand) -> V:
+        return self.k.map("le", self, other)
+
+    def __gt__(self, other: Operand) -> V:
+        return self.k.map("gt", self, other)
+
+    def __ge__(self, other: Operand) -> V:
+        return self.k.map("ge", self, other)
+
+    def __eq__(self, other: object) -> V:  # type: ignore[override]
+        return self.k.map("eq", self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> V:  # type: ignore[override]
+        return self.k.map("ne", self, other)  # type: ignore[arg-type]
+
+
+Operand: TypeAlias = V | int | float | bool
+
+
+class Loop:
+    """A loop that is being built: `iv`, the values `args` carried into a turn, and `results` after the loop."""
+
+    def __init__(self, iv: V, args: list[V]):
+        self.iv, self.args = iv, args
+        self.yielded: tuple[V, ...] = ()
+        self.results: list[V] = []
+
+    def yield_(self, *values: V) -> None:
+        """Name the carried values of the next turn, in the order of `init`."""
+        self.yielded = values
+
+
+def memory_type(dtype: str) -> str:
+    """The MLIR element type in memory: bool takes a byte."""
+    return "index" if dtype == "index" else "i8" if dtype == "bool" else BY_NAME[dtype].mlir
+
+
+def mlir_type(dtype: str, width: int = 1) -> str:
+    """The MLIR type of a value in registers."""
+    element = "index" if dtype == "index" else BY_NAME[dtype].mlir
+    return element if width == 1 else f"vector<{width}x{element}>"
+
+
+def literal(value: int | float | bool, dtype: str) -> str:
+    """A constant as MLIR writes it. Floats are given by their bits, so nothing is lost and inf and nan work."""
+    if dtype == "bool":
+        return "true" if value else "false"
+    if dtype == "f32":
+        return f"0x{struct.unpack('<I', f32_bytes(value))[0]:08X}"
+    if dtype == "f64":
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    bits = 64 if dtype == "index" else 8 * BY_NAME[dtype].bytes
+    return str((int(value) + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1))
+
+
+def f32_bytes(value: float) -> bytes:
+    """Bytes of the nearest float32; what is too large becomes an infinity, as in a conversion on a device."""
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        return struct.pack("<f", math.copysign(math.inf, value))
+
+
+class Builder:
+    """One kernel. `index_bits` is the width of `index` arithmetic: 32 where all offsets fit, else 64.
+
+    local_size: the work-group size where the kernel relies on it. Launches must then use it.
+    """
+
+    def __init__(self, name: str, index_bits: int = 32, local_size: tuple[int, int, int] | None = None):
+        self.name, self.index_bits, self.local_size = name, index_bits, local_size
+        self._args: list[str] = []
+        self._workgroup: list[str] = []
+        self._constants: dict[tuple[str, str], str] = {}
+        self._called: dict[str, str] = {}
+        self._lines: list[str] = []
+        self._depth = 1
+        self._count = 0
+
+    # Arguments and memory
+
+    def buffer(self, dtype: str, readonly: bool = False) -> Buf:
+        """The next kernel argument: a pointer to elements of dtype."""
+        buf = Buf(f"%a{len(self._args)}", dtype, readonly=readonly)
+        self._args.append(f"{buf.name}: {buf.type}")
+        return buf
+
+    def arg(self, dtype: str) -> V:
+        """The next kernel argument: a scalar. "index" has `index_bits` bits, bool is a byte."""
+        name = f"%a{len(self._args)}"
+        self._args.append(f"{name}: {memory_type(dtype)}")
+        return self._from_memory(name, dtype, 1)
+
+    def parameter(self, dtype: str, width: int) -> V:
+        """The next parameter of a library function."""
+        v = V(self, f"%a{len(self._args)}", dtype, width)
+        self._args.append(f"{v.name}: {mlir_type(dtype, width)}")
+        return v
+
+    def local(self, dtype: str, n: int) -> Buf:
+        """Work-group memory of n elements."""
+        buf = Buf(f"%l{len(self._workgroup)}", dtype, "workgroup", n)
+        self._workgroup.append(f"{buf.name}: {buf.type}")
+        return buf
+
+    def private(self, dtype: str, n: int) -> Buf:
+        """Memory of n elements for each work item."""
+        buf = Buf(self._name(), dtype, "private", n)
+        self._line(f"{buf.name} = memref.alloca() : {buf.type}")
+        return buf
+
+    # Where a work item is
+
+    def global_id(self, d: int) -> V:
+        return self._index(f"gpu.global_id {AXES[d]}")
+
+    def local_id(self, d: int) -> V:
+        return self._index(f"gpu.thread_id {AXES[d]}")
+
+    def group_id(self, d: int) -> V:
+        return self._index(f"gpu.block_id {AXES[d]}")
+
+    def barrier(self) -> None:
+        """All work items of the group arrive; their work-group memory is then visible to each other."""
+        self._line(f"gpu.barrier memfence [#gpu.address_space<workgroup>]")
+
+    # Values
+
+    def const(self, value: int | float | bool, dtype: str, width: int = 1) -> V:
+        """A constant. Half types give f32, as everywhere in registers."""
+        dtype = "f32" if dtype in HALVES else dtype
+        text = literal(value, dtype)
+        type = mlir_type(dtype, width)
+        key = (text, type)
+        if key not in self._constants:
+            self._constants[key] = f"%c{len(self._constants)}"
+        return V(self, self._constants[key], dtype, width, value)
+
+    def iota(self, width: int) -> V:
+        """0, 1, .. width-1 as a vector of index."""
+        return self._value(f"vector.step : {mlir_type('index', width)}", "index", width)
+
+    def broadcast(self, v: V, width: int) -> V:
+        """The same value in every lane. A vector of that width is returned as it is."""
+        if v.width == width:
+            return v
+        if v.const is not None:
+            return self.const(v.const, v.dtype, width)
+        source = mlir_type(v.dtype, v.width)
+        return self._value(f"vector.broadcast {v.name} : {source} to {mlir_type(v.dtype, width)}", v.dtype, width)
+
+    def lane(self, v: V, i: int) -> V:
+        """Lane i of a vector; a scalar is its own lane."""
+        if v.width == 1:
+            return v
+        if v.const is not None:
+            return self.const(v.const, v.dtype)
+        vector = mlir_type(v.dtype, v.width)
+        return self._value(f"vector.extract {v.name}[{i}] : {mlir_type(v.dtype)} from {vector}", v.dtype)
+
+    def pack(self, lanes: Sequence[V]) -> V:
+        """A vector of scalars, lane by lane."""
+        if len(lanes) == 1:
+            return lanes[0]
+        type = mlir_type(lanes[0].dtype, len(lanes))
+        names = ", ".join(v.name for v in lanes)
+        return self._value(f"vector.from_elements {names} : {type}", lanes[0].dtype, len(lanes))
+
+    def shuffle(self, v: V, w: V, lanes: Sequence[int]) -> V:
+        """A vector picked from the lanes of v followed by those of w."""
+        type = mlir_type(v.dtype, v.width)
+        text = f"vector.shuffle {v.name}, {w.name} {list(lanes)} : {type}, {type}"
+        return self._value(text, v.dtype, len(lanes))
+
+    def reduce(self, fn: str, v: V) -> V:
+        """One scalar of a vector whose width is a power of two.
+
+        The order is fixed: the upper half is combined onto the lower half until two lanes are left.
+        """
+        while v.width > 2:
+            half = v.width // 2
+            low, high = self.shuffle(v, v, range(half)), self.shuffle(v, v, range(half, v.width))
+            v = self.map(fn, low, high)
+        return v if v.width == 1 else self.map(fn, self.lane(v, 0), self.lane(v, 1))
+
+    def select(self, c: V, a: Operand, b: Operand) -> V:
+        """a where c, else b. c may be a scalar while a and b are vectors."""
+        a, b = self._alike(a, b)
+        if a.width == 1 and c.width > 1:
+            a, b = self.broadcast(a, c.width), self.broadcast(b, c.width)
+        type = mlir_type(a.dtype, a.width)
+        condition = f"{mlir_type('bool', c.width)}, " if c.width > 1 else ""
+        return self._value(f"arith.select {c.name}, {a.name}, {b.name} : {condition}{type}", a.dtype, a.width)
+
+    def map(self, fn: str, *operands: Operand, to: str | None = None) -> V:
+        """A function of the scalar catalogue on scalars or vectors of one dtype; scalars are broadcast.
+
+        `convert` and `bitcast` take their dtype as `to`. f16 and bf16 do not occur: registers hold f32.
+        Raises KeyError where the catalogue has no such function for the dtype.
+        """
+        if fn == "where":
+            return self.select(*operands)  # type: ignore[arg-type]
+        if fn in ("convert", "bitcast"):
+            return (self.cast if fn == "convert" else self.bitcast)(operands[0], to)  # type: ignore[arg-type]
+        values = self._alike(*operands)
+        rule = scalar.CATALOGUE[fn][scalar.kind(values[0].dtype)]
+        if values[0].dtype == "index" and (folded := self._fold(fn, values)) is not None:
+            return folded
+        return self.emit(rule, *values) if isinstance(rule, str) else rule(self, *values)
+
+    def emit(self, op: str, *values: V) -> V:
+        """One MLIR operation whose operands all have the type of the first."""
+        first = values[0]
+        type = mlir_type(first.dtype, first.width)
+        names = ", ".join(v.name for v in values)
+        if op.startswith("func.call"):
+            return self._call(op, names, first)
+        if op == "math.fpowi":
+            type += ", " + mlir_type(values[1].dtype, first.width)
+        dtype = "bool" if op.startswith("arith.cmp") else first.dtype
+        return self._value(f"{op} {names} : {type}", dtype, first.width)
+
+    def cast(self, v: V, dtype: str) -> V:
+        """The value in another dtype: towards zero from float to integer, != 0 to bool, rounded to half types."""
+        if dtype in HALVES:
+            return self.round_to(self.cast(v, "f32"), dtype)
+        if v.dtype == dtype:
+            return v
+        if v.const is not None:
+            return self.const(self._convert_constant(v.const, dtype), dtype, v.width)
+        source, target = scalar.kind(v.dtype), scalar.kind(dtype)
+        if target == "b":
+            return self.map("ne", v, 0)
+        if "x" in (source, target):
+            return self._cast_index(v, dtype)
+        if source == "f" and target in "iu" and BY_NAME[dtype].bytes < 4:
+            return self.cast(self.cast(v, "i32"), dtype)  # out of range wraps, as torch has it
+        a, b = BY_NAME[v.dtype].bytes, BY_NAME[dtype].bytes
+        op = {
+            "ff": "arith.extf" if a < b else "arith.truncf",
+            "if": "arith.sitofp",
+            "uf": "arith.uitofp",
+            "bf": "arith.uitofp",
+            "fi": "arith.fptosi",
+            "fu": "arith.fptoui",
+        }.get(source + target)
+        if op is None:
+            if a == b and source != "b":
+                return V(self, v.name, dtype, v.width)  # MLIR integers have no sign
+            op = "arith.trunci" if a > b else "arith.extsi" if source == "i" else "arith.extui"
+        return self._convert(op, v, dtype)
+
+    def bitcast(self, v: V, dtype: str) -> V:
+        """The same bits as another dtype of the same size."""
+        if mlir_type(v.dtype) == mlir_type(dtype):
+            return V(self, v.name, dtype, v.width)
+        return self._convert("arith.bitcast", v, dtype)
+
+    def round_to(self, v: V, dtype: str) -> V:
+        """An f32 rounded to what a half type can hold, to nearest even. Other dtypes: unchanged."""
+        if dtype not in HALVES:
+            return v
+        narrow, wide = mlir_type(dtype, v.width), mlir_type("f32", v.width)
+        rounded = self._value(f"arith.truncf {v.name} : {wide} to {narrow}", dtype, v.width)
+        return self._convert("arith.extf", rounded, "f32")
+
+    # Memory
+
+    def load(self, buf: Buf, idx: Operand, width: int = 1) -> V:
+        """Element idx, or the `width` elements from idx on (aligned to the element only).
+
+        idx may be a vector of index: then its lanes are gathered. f16 and bf16 arrive as f32, bool as bool.
+        """
+        idx = self._operand(idx, "index", 1)
+        if idx.width > 1:
+            return self.pack([self.load(buf, self.lane(idx, i)) for i in range(idx.width)])
+        element = memory_type(buf.dtype)
+        name = self._name()
+        if width == 1:
+            self._line(f"{name} = memref.load {buf.name}[{idx.name}] : {buf.type}")
+        else:
+            self._line(f"{name} = vector.load {buf.name}[{idx.name}] : {buf.type}, vector<{width}x{element}>")
+        return self._from_memory(name, buf.dtype, width)
+
+    def store(self, buf: Buf, idx: Operand, v: Operand) -> None:
+        """Write a scalar, or a vector to contiguous elements. The value has the register dtype of the buffer."""
+        idx = self._operand(idx, "index", 1)
+        v = self._to_memory(self._operand(v, buf.dtype, 1), buf.dtype)
+        if v.width == 1:
+            self._line(f"memref.store {v.name}, {buf.name}[{idx.name}] : {buf.type}")
+        else:
+            vector = f"vector<{v.width}x{memory_type(buf.dtype)}>"
+            self._line(f"vector.store {v.name}, {buf.name}[{idx.name}] : {buf.type}, {vector}")
+
+    def atomic(self, fn: str, buf: Buf, idx: Operand, v: V) -> None:
+        """Combine a scalar into memory atomically: add, mul, maximum, minimum, and, or; "set" writes."""
+        idx = self._operand(idx, "index", 1)
+        v = self._to_memory(v, buf.dtype)
+        op = scalar.ATOMICS[fn][scalar.kind(buf.dtype)]
+        type = memory_type(buf.dtype)
+        self._line(f"{self._name()} = memref.atomic_rmw {op} {v.name}, {buf.name}[{idx.name}] : ({type}, {buf.type}) -> {type}")
+
+    # Control
+
+    @contextmanager
+    def for_(
+        self, lo: Operand, hi: Operand, step: Operand = 1, init: Sequence[V] = (), unroll: bool = False
+    ) -> Iterator[Loop]:
+        """`for iv in range(lo, hi, step)` carrying the values `init`."""
+        lo, hi, step = (self._operand(v, "index", 1) for v in (lo, hi, step))
+        iv = V(self, self._name("%i"), "index")
+        loop = Loop(iv, [V(self, self._name(), v.dtype, v.width) for v in init])
+        results = [V(self, self._name(), v.dtype, v.width) for v in init]
+        types = ", ".join(mlir_type(v.dtype, v.width) for v in init)
+        head = f"scf.for {iv.name} = {lo.name} to {hi.name} step {step.name}"
+        if init:
+            carried = ", ".join(f"{a.name} = {v.name}" for a, v in zip(loop.args, init, strict=True))
+            names = ", ".join(r.name for r in results)
+            head = f"{names} = {head} iter_args({carried}) -> ({types})"
+        with self._region(head + " {"):
+            yield loop
+            if init:
+                values = self._matching(loop.yielded, init)
+                self._line(f"scf.yield {', '.join(v.name for v in values)} : {types}")
+        self._close(" {unroll}" if unroll else "")
+        loop.results = results
+
+    @contextmanager
+    def if_(self, cond: V) -> Iterator[None]:
+        """Statements under a scalar condition. Values come out through `select` or memory."""
+        with self._region(f"scf.if {cond.name} {{"):
+            yield
+        self._close()
+
+    @contextmanager
+    def else_(self) -> Iterator[None]:
+        """The other side of the `if_` that has just been closed."""
+        self._lines[-1] += " else {"
+        with self._region(None):
+            yield
+        self._close()
+
+    def finish(self) -> str:
+        """The text of a module that holds the kernel as one `gpu.func`, for `codegen.printer.print_kernel`."""
+        signature = f"gpu.func @{self.name}({', '.join(self._args)})"
+        if self._workgroup:
+            signature += f" workgroup({', '.join(self._workgroup)})"
+        signature += " kernel"
+        if self.local_size:
+            sizes = ", ".join(map(str, self.local_size))
+            signature += f" attributes {{gpu.known_block_size = array<i32: {sizes}>}}"
+        return "\n".join(
+            [
+                "module attributes {gpu.container_module, "
+                f"dlti.dl_spec = #dlti.dl_spec<index = {self.index_bits} : i32>}} {{",
+                "gpu.module @kernels {",
+                *(f"func.func private @{name}{type}" for name, type in self._called.items()),
+                signature + " {",
+                *self._constant_lines(),
+                *self._lines,
+                "  gpu.return",
+                "}",
+                "}",
+                "}",
+                "",
+            ]
+        )
+
+    def finish_function(self, result: V) -> str:
+        """The text of a module that holds one `func.func` returning `result`: a library function of the printer."""
+        type = mlir_type(result.dtype, result.width)
+        return "\n".join(
+            [
+                *(f"func.func private @{name}{type}" for name, type in self._called.items()),
+                f"func.func @{self.name}({', '.join(self._args)}) -> {type} {{",
+                *self._constant_lines(),
+                *self._lines,
+                f"  return {result.name} : {type}",
+                "}",
+                "",
+            ]
+        )
+
+    # How text is made
+
+    def _name(self, prefix: str = "%") -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def _line(self, text: str) -> None:
+        self._lines.append("  " * self._depth + text)
+
+    @contextmanager
+    def _region(self, head: str | None) -> Iterator[None]:
+        if head is not None:
+            self._line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def _close(self, attributes: str = "") -> None:
+        self._line("}" + attributes)
+
+    def _constant_lines(self) -> Iterator[str]:
+        for (text, type), name in self._constants.items():
+            value = text if type == "i1" else f"dense<{text}> : {type}" if "vector" in type else f"{text} : {type}"
+            yield f"  {name} = arith.constant {value}"
+
+    def _value(self, text: str, dtype: str, width: int = 1) -> V:
+        name = self._name()
+        self._line(f"{name} = {text}")
+        return V(self, name, dtype, width)
+
+    def _index(self, text: str) -> V:
+        return self._value(text, "index")
+
+    def _operand(self, v: Operand, dtype: str, width: int) -> V:
+        return v if isinstance(v, V) else self.const(v, dtype, width)
+
+    def _alike(self, *operands: Operand) -> list[V]:
+        """Operands with the dtype of the first value among them and the greatest width."""
+        values = [v for v in operands if isinstance(v, V)]
+        dtype, width = values[0].dtype, max(v.width for v in values)
+        if any(v.dtype != dtype for v in values):
+            raise TypeError(f"operands differ in dtype: {values}")
+        return [self.broadcast(self._operand(v, dtype, width), width) for v in operands]
+
+    def _matching(self, values: Sequence[V], init: Sequence[V]) -> list[V]:
+        if [(v.dtype, v.width) for v in values] != [(v.dtype, v.width) for v in init]:
+            raise TypeError(f"a loop that carries {list(init)} yields {list(values)}")
+        return list(values)
+
+    def _fold(self, fn: str, values: list[V]) -> V | None:
+        """Index arithmetic on constants, and the identities that offset computations are full of."""
+        a, b = values[0], values[-1]
+        if a.const is not None and b.const is not None and fn in FOLDS:
+            return self.const(FOLDS[fn](a.const, b.const), "bool" if fn in COMPARISONS else "index", a.width)
+        if b.const == IDENTITIES.get(fn, math.nan):
+            return a
+        if a.const == IDENTITIES.get(fn, math.nan) and fn in ("add", "mul"):
+            return b
+        if fn == "mul" and 0 in (a.const, b.const) or fn == "fmod" and b.const == 1:
+            return self.const(0, "index", a.width)
+        return None
+
+    def _call(self, op: str, names: str, first: V) -> V:
+        type = mlir_type(first.dtype, first.width)
+        name = op.removeprefix("func.call @") + "_" + type_suffix(first)
+        self._called[name] = f"({type}) -> {type}"
+        return self._value(f"func.call @{name}({names}) : {self._called[name]}", first.dtype, first.width)
+
+    def _convert(self, op: str, v: V, dtype: str) -> V:
+        text = f"{op} {v.name} : {mlir_type(v.dtype, v.width)} to {mlir_type(dtype, v.width)}"
+        return self._value(text, dtype, v.width)
+
+    def _cast_index(self, v: V, dtype: str) -> V:
+        """Between index and the integer of its width, and from there on."""
+        word = f"i{self.index_bits}"
+        if v.dtype == "index":
+            return self.cast(self._convert("arith.index_cast", v, word), dtype)
+        return self._convert("arith.index_cast", self.cast(v, word), dtype)
+
+    def _convert_constant(self, value: int | float | bool, dtype: str) -> int | float | bool:
+        target = scalar.kind(dtype)
+        return value != 0 if target == "b" else float(value) if target == "f" else int(value)
+
+    def _from_memory(self, name: str, dtype: str, width: int) -> V:
+        if dtype == "bool":
+            return self.map("ne", V(self, name, "u8", width), 0)
+        if dtype in HALVES:
+            return self._convert("arith.extf", V(self, name, dtype, width), "f32")
+        return V(self, name, dtype, width)
+
+    def _to_memory(self, v: V, dtype: str) -> V:
+        if v.dtype == "bool" and dtype == "bool":
+            return self._convert("arith.extui", v, "u8")
+        if v.dtype == "f32" and dtype in HALVES:
+            return self._convert("arith.truncf", v, dtype)
+        if mlir_type(v.dtype) != mlir_type(dtype):
+            raise TypeError(f"a {v.dtype} value for a {dtype} buffer: cast it first")
+        return v
+
+
+FOLDS: dict[str, Callable[..., int | bool]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.floordiv, "fmod": operator.mod,
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "maximum": max, "minimum": min,
+}  # fmt: skip
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+IDENTITIES = {"add": 0, "sub": 0, "mul": 1, "div": 1}
+
+
+def type_suffix(v: V) -> str:
+    """f32, or f32x8 for a vector: how a function for this type is told from others."""
+    return v.dtype if v.width == 1 else f"{v.dtype}x{v.width}"

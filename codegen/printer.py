@@ -1,0 +1,205 @@
+"""MLIR -> C-family source. `codegen.rules` says how each operation is written, `codegen.dialects` how each language differs.
+
+Each result becomes one variable; constants are written where they are used.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+from codegen import mathlib, mlir
+from codegen.dialects import Language, Type, language
+from codegen.rules import RULES
+
+MEMREF = re.compile(r"memref<(\?|\d+)x(\w+)(?:, #gpu.address_space<(\w+)>)?>")
+VECTOR = re.compile(r"vector<(\d+)x(\w+)>")
+INDEX_BITS = re.compile(r"index = (\d+)")
+
+
+def print_kernel(mlir_text: str, dialect: str) -> str:
+    """The source of the kernel in a module that `Builder.finish` made, with the functions it needs.
+
+    mlir_text: parsed, verified, canonicalised. dialect: "opencl", "c" or "cuda".
+    Raises the bindings' MLIRError for text that does not verify, NotImplementedError for an operation without a rule.
+    """
+    module = mlir.run_passes(mlir.parse(mlir_text))
+    lang = language(dialect)
+    attributes = str(module.operation.attributes["dlti.dl_spec"])
+    printer = Printer(lang, int(INDEX_BITS.search(attributes)[1]))  # type: ignore[index]
+    for container in module.body.operations:
+        for function in container.regions[0].blocks[0].operations:
+            if function.operation.name == "gpu.func":
+                printer.kernel(function.operation)
+    return lang.header + functions(printer.needed, dialect) + "".join(printer.out)
+
+
+def functions(needed: dict[tuple[str, Type], None], dialect: str) -> str:
+    """Definitions of library functions and of those that they call, callees first."""
+    order: dict[tuple[str, Type], str] = {}
+
+    def add(key: tuple[str, Type]) -> None:
+        if key not in order:
+            source, inner = function_source(*key, dialect)
+            for callee in inner:
+                add(callee)
+            order[key] = source
+
+    for key in needed:
+        add(key)
+    return "".join(order.values())
+
+
+@cache
+def function_source(fn: str, t: Type, dialect: str) -> tuple[str, tuple[tuple[str, Type], ...]]:
+    """The source of one library function for one type, and the functions that it calls."""
+    module = mlir.run_passes(mlir.parse(mathlib.function(fn, t.element, t.width)))
+    printer = Printer(language(dialect), 32)
+    printer.function(module.body.operations[0].operation)
+    return "".join(printer.out), tuple(printer.needed)
+
+
+class Printer:
+    """Writes one function of a module. `needed` collects the library functions that it calls."""
+
+    def __init__(self, lang: Language, index_bits: int):
+        self.lang, self.index = lang, f"i{index_bits}"
+        self.out: list[str] = []
+        self.needed: dict[tuple[str, Type], None] = {}
+        self.names: dict[Any, str] = {}
+        self.constants: dict[Any, Any] = {}
+        self.types: dict[Any, Type] = {}
+        self.indent = "    "
+        self.count = 0
+
+    # Functions
+
+    def kernel(self, f: Any) -> None:
+        """A gpu.func as a kernel."""
+        lang, attributes = self.lang, f.attributes
+        block = f.regions[0].blocks[0]
+        n = len(mlir.bindings()[0].TypeAttr(attributes["function_type"]).value.inputs)
+        written = self.written(block)
+        parameters, local = [], []
+        for i, a in enumerate(block.arguments):
+            self.names[a] = name = f"a{i}" if i < n else f"l{i - n}"
+            size, element, space = self.memref(a.type)
+            if not element:
+                parameters.append(f"{self.argument_type(a)} {name}")
+            elif i < n:
+                const = "" if a in written else "const "
+                parameters.append(f"{const}{lang.spaces[space]}{lang.memory(element)} *{name}")
+            else:
+                local.append(f"{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
+        sizes = attributes["gpu.known_block_size"] if "gpu.known_block_size" in attributes else None
+        self.out.append(lang.work_group(list(sizes)) if sizes else "")
+        name = attributes["sym_name"].value
+        self.out.append(f"{lang.kernel} {name}({', '.join(parameters)})\n{{\n")
+        for line in local:
+            self.line(line)
+        self.block(block)
+        self.out.append("}\n")
+
+    def function(self, f: Any) -> None:
+        """A func.func as a function that returns its one result."""
+        block = f.regions[0].blocks[0]
+        for i, a in enumerate(block.arguments):
+            self.names[a] = f"x{i}"
+        result = mlir.bindings()[0].TypeAttr(f.attributes["function_type"]).value.results[0]
+        parameters = ", ".join(f"{self.ctype(a)} {self.names[a]}" for a in block.arguments)
+        head = f"{self.lang.function} {self.lang.type(self.parse_type(result))} {f.attributes['sym_name'].value}"
+        self.out.append(f"{head}({parameters})\n{{\n")
+        self.block(block)
+        self.out.append("}\n")
+
+    def written(self, block: Any) -> set[Any]:
+        """The memory that is stored to within a block."""
+        found = set()
+        for op in block.operations:
+            o = op.operation
+            if o.name in ("memref.store", "vector.store", "memref.atomic_rmw"):
+                found.add(o.operands[1])
+            for region in o.regions:
+                for inner in region.blocks:
+                    found |= self.written(inner)
+        return found
+
+    # Statements
+
+    def block(self, block: Any) -> None:
+        for op in block.operations:
+            o = op.operation
+            rule = RULES.get(o.name)
+            if rule is None:
+                raise NotImplementedError(f"no printing rule for {o.name}")
+            text = rule(self, o)
+            if text is not None:
+                self.define(o.results[0], text)
+
+    def line(self, text: str) -> None:
+        self.out.append(f"{self.indent}{text}\n")
+
+    def define(self, result: Any, text: str) -> None:
+        """A new variable for a result."""
+        self.line(f"{self.ctype(result)} {self.new(result)} = {text};")
+
+    def new(self, value: Any, prefix: str = "v") -> str:
+        self.count += 1
+        self.names[value] = name = f"{prefix}{self.count}"
+        return name
+
+    def nested(self, block: Any) -> None:
+        self.indent += "    "
+        self.block(block)
+        self.indent = self.indent[4:]
+
+    # Values
+
+    def __getitem__(self, value: Any) -> str:
+        """The text of a value: its variable, or its literal."""
+        name = self.names.get(value)
+        return self.literal(value, self.is_index(value)) if name is None else name
+
+    def signed(self, value: Any) -> str:
+        """An integer value as its signed type. An index is signed already."""
+        if value in self.constants:
+            return self.literal(value, True)
+        text = self.names[value]
+        return text if self.is_index(value) else self.lang.signed(text, self.type(value))
+
+    def literal(self, value: Any, signed: bool) -> str:
+        t, constant = self.type(value), self.constants[value]
+        if isinstance(constant, list):
+            lane = t._replace(width=1)
+            return self.lang.pack([self.lang.literal(c, lane, signed) for c in constant], t)
+        return self.lang.literal(constant, t, signed)
+
+    def is_index(self, value: Any) -> bool:
+        return "index" in str(value.type)
+
+    def type(self, value: Any) -> Type:
+        """The type of a value, an index having its width."""
+        key = value.type
+        found = self.types.get(key)
+        if found is None:
+            found = self.types[key] = self.parse_type(key)
+        return found
+
+    def parse_type(self, type: Any) -> Type:
+        text = str(type)
+        match = VECTOR.fullmatch(text)
+        width, element = (int(match[1]), match[2]) if match else (1, text)
+        return Type(self.index if element == "index" else element, width)
+
+    def ctype(self, value: Any) -> str:
+        return self.lang.type(self.type(value), self.is_index(value))
+
+    def argument_type(self, value: Any) -> str:
+        return self.ctype(value)
+
+    def memref(self, type: Any) -> tuple[str, str, str]:
+        """Size, element and address space of a memref type; empty texts for other types."""
+        match = MEMREF.fullmatch(str(type))
+        return (match[1], match[2], match[3] or "global") if match else ("", "", "")
+

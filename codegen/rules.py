@@ -1,0 +1,352 @@
+"""The printing table: MLIR operation name -> rule.
+
+A rule gives the C expression of an operation's result, or writes statements itself and gives None. What differs
+between languages is asked of the printer's `lang`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from codegen import mathlib
+from codegen.dialects import Type
+
+if TYPE_CHECKING:
+    from codegen.printer import Printer
+
+Rule = Callable[["Printer", Any], "str | None"]
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Enter a function into the table."""
+
+    def enter(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return enter
+
+
+def infix(operator: str, signed: bool = False) -> Rule:
+    """A binary operator on operands as they are, or on signed ones."""
+
+    def print_infix(p: Printer, op: Any) -> str:
+        a, b = op.operands
+        if not signed or p.is_index(a):
+            return f"{p[a]} {operator} {p[b]}"
+        t = p.type(a)
+        return p.lang.unsigned(f"{p.signed(a)} {operator} {p.signed(b)}", t)
+
+    return print_infix
+
+
+def builtin(name: str) -> Rule:
+    """A function that every language has, exact and the same everywhere."""
+    return lambda p, op: p.lang.call(name, [p[v] for v in op.operands], p.type(op.results[0]))
+
+
+def library(fn: str) -> Rule:
+    """A function of `codegen.mathlib`; without an expansion for the type, the language's own."""
+
+    def print_call(p: Printer, op: Any) -> str:
+        t = p.type(op.results[0])
+        args = [p[v] for v in op.operands]
+        if not mathlib.expands(fn, t.element):
+            return p.lang.call(BUILTIN_NAMES.get(fn, fn), args, t)
+        p.needed[fn, t] = None
+        return f"{fn}_{t.suffix}({', '.join(args)})"
+
+    return print_call
+
+
+BUILTIN_NAMES = {"powf": "pow"}
+
+for _name, _operator in {"addi": "+", "subi": "-", "muli": "*", "andi": "&", "ori": "|", "xori": "^"}.items():
+    RULES[f"arith.{_name}"] = infix(_operator)
+for _name, _operator in {"addf": "+", "subf": "-", "mulf": "*", "divf": "/", "divui": "/", "remui": "%"}.items():
+    RULES[f"arith.{_name}"] = infix(_operator)
+RULES |= {"arith.shli": infix("<<"), "arith.shrui": infix(">>")}
+for _name, _operator in {"divsi": "/", "remsi": "%", "shrsi": ">>"}.items():
+    RULES[f"arith.{_name}"] = infix(_operator, signed=True)
+for _name, _function in {
+    "arith.remf": "fmod", "math.absf": "fabs", "math.floor": "floor", "math.ceil": "ceil", "math.trunc": "trunc",
+    "math.roundeven": "rint", "math.round": "round", "math.sqrt": "sqrt", "math.fma": "fma",
+    "math.copysign": "copysign",
+}.items():  # fmt: skip
+    RULES[_name] = builtin(_function)
+for _name in (
+    "rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
+    "erf erfc powf ipowi"
+).split():
+    RULES[f"math.{_name}"] = library(_name)
+
+
+@rule("func.call")
+def _(p: Printer, op: Any) -> str:
+    return library(op.attributes["callee"].value.rpartition("_")[0])(p, op) or ""
+
+
+@rule("arith.constant")
+def _(p: Printer, op: Any) -> None:
+    value = op.attributes["value"]
+    if hasattr(value, "is_splat"):
+        p.constants[op.results[0]] = value.get_splat_value().value if value.is_splat else list(value)
+    else:
+        p.constants[op.results[0]] = value.value
+
+
+@rule("ub.poison")
+def _(p: Printer, op: Any) -> None:
+    """A value that is never read: canonicalisation leaves it as the unused operand of a shuffle."""
+    p.constants[op.results[0]] = 0
+
+
+@rule("arith.negf")
+def _(p: Printer, op: Any) -> str:
+    return f"-{p[op.operands[0]]}"
+
+
+# Comparison and choice
+
+FLOAT_PREDICATES = {1: "==", 2: ">", 3: ">=", 4: "<", 5: "<=", 13: "!="}
+INT_PREDICATES = {0: "==", 1: "!=", 2: "<", 3: "<=", 4: ">", 5: ">=", 6: "<", 7: "<=", 8: ">", 9: ">="}
+
+
+@rule("arith.cmpf")
+def _(p: Printer, op: Any) -> str:
+    a, b = op.operands
+    t = p.type(a)
+    return p.lang.compare(f"{p[a]} {FLOAT_PREDICATES[op.attributes['predicate'].value]} {p[b]}", t)
+
+
+@rule("arith.cmpi")
+def _(p: Printer, op: Any) -> str:
+    a, b = op.operands
+    predicate = op.attributes["predicate"].value
+    text = p.signed if 2 <= predicate <= 5 else p.__getitem__
+    return p.lang.compare(f"{text(a)} {INT_PREDICATES[predicate]} {text(b)}", p.type(a))
+
+
+@rule("arith.select")
+def _(p: Printer, op: Any) -> str:
+    c, a, b = op.operands
+    return p.lang.select(p[c], p[a], p[b], p.type(a), p.type(c).width)
+
+
+def extremum(operator: str, kind: str) -> Rule:
+    """The greater or smaller operand. Of floats ("f"), a NaN wins."""
+
+    def print_extremum(p: Printer, op: Any) -> str:
+        a, b = op.operands
+        t = p.type(a)
+        text = p.signed if kind == "s" else p.__getitem__
+        condition = f"({text(a)} {operator} {text(b)})"
+        if kind == "f":
+            condition = f"({condition} | ({p[a]} != {p[a]}))"
+        return p.lang.select(condition, p[a], p[b], t, t.width, raw=True)
+
+    return print_extremum
+
+
+RULES |= {
+    "arith.maximumf": extremum(">", "f"),
+    "arith.minimumf": extremum("<", "f"),
+    "arith.maxsi": extremum(">", "s"),
+    "arith.minsi": extremum("<", "s"),
+    "arith.maxui": extremum(">", "u"),
+    "arith.minui": extremum("<", "u"),
+}
+
+
+@rule("math.absi")
+def _(p: Printer, op: Any) -> str:
+    a = op.operands[0]
+    t = p.type(a)
+    zero = p.lang.literal(0, t)
+    return p.lang.select(f"({p.signed(a)} < {p.lang.literal(0, t, True)})", f"({zero} - {p[a]})", p[a], t, t.width, raw=True)
+
+
+# Conversion
+
+
+def conversion(source_signed: bool = False, signed: bool = False) -> Rule:
+    """The value as another type, reading or writing integers as signed ones."""
+
+    def print_conversion(p: Printer, op: Any) -> str:
+        a, result = op.operands[0], op.results[0]
+        source, target = p.type(a), p.type(result)
+        x = p.signed(a) if source_signed and source.element != "i1" else p[a]
+        if source.element == "i1":
+            x = p.lang.truth(x, source)
+        converted = p.lang.convert(x, target, signed or p.is_index(result))
+        return p.lang.unsigned(converted, target) if signed and not p.is_index(result) else converted
+
+    return print_conversion
+
+
+for _name in ("arith.trunci", "arith.extui", "arith.uitofp", "arith.fptoui", "arith.index_castui"):
+    RULES[_name] = conversion()
+for _name in ("arith.extsi", "arith.sitofp"):
+    RULES[_name] = conversion(source_signed=True)
+RULES["arith.fptosi"] = conversion(signed=True)
+
+
+@rule("arith.index_cast")
+def _(p: Printer, op: Any) -> str:
+    a, result = op.operands[0], op.results[0]
+    if p.is_index(result):
+        return p.lang.convert(p.signed(a), p.type(result), True)
+    return p.lang.convert(p[a], p.type(result))
+
+
+@rule("arith.extf")
+def _(p: Printer, op: Any) -> str:
+    a, result = op.operands[0], op.results[0]
+    return p.lang.convert(p[a], p.type(result)) if p.type(result).element == "f64" else p[a]
+
+
+@rule("arith.truncf")
+def _(p: Printer, op: Any) -> str:
+    a, result = op.operands[0], op.results[0]
+    target = p.type(result)
+    x = p[a] if p.type(a).element == "f32" else p.lang.convert(p[a], target.to("f32"))
+    if target.element == "f32":
+        return x
+    p.needed["round_" + target.element, target.to("f32")] = None
+    return f"round_{target.element}_{target.to('f32').suffix}({x})"
+
+
+@rule("arith.bitcast")
+def _(p: Printer, op: Any) -> str:
+    a, result = op.operands[0], op.results[0]
+    return p.lang.reinterpret(p[a], p.type(result))
+
+
+# Lanes
+
+
+@rule("vector.broadcast")
+def _(p: Printer, op: Any) -> str:
+    result = op.results[0]
+    t = p.type(result)
+    x = p[op.operands[0]]
+    return p.lang.splat(f"-{x}" if t.element == "i1" else x, t, p.is_index(result))
+
+
+@rule("vector.extract")
+def _(p: Printer, op: Any) -> str:
+    a = op.operands[0]
+    x = p.lang.lane(p[a], op.attributes["static_position"][0])
+    return f"{x} != 0" if p.type(a).element == "i1" else x
+
+
+@rule("vector.from_elements")
+def _(p: Printer, op: Any) -> str:
+    t = p.type(op.results[0])
+    lanes = [f"-{p[v]}" if t.element == "i1" else p[v] for v in op.operands]
+    return p.lang.pack(lanes, t, p.is_index(op.results[0]))
+
+
+@rule("vector.shuffle")
+def _(p: Printer, op: Any) -> str:
+    a, b = op.operands
+    return p.lang.shuffle(p[a], p[b], list(op.attributes["mask"]), p.type(a).width, p.type(op.results[0]))
+
+
+@rule("vector.step")
+def _(p: Printer, op: Any) -> str:
+    t = p.type(op.results[0])
+    return p.lang.pack([str(i) for i in range(t.width)], t, True)
+
+
+# Memory and ids
+
+
+def load(p: Printer, op: Any) -> str:
+    buffer, index = op.operands
+    return p.lang.load(p[buffer], p[index], p.memref(buffer.type)[1], p.type(op.results[0]).width)
+
+
+def store(p: Printer, op: Any) -> None:
+    value, buffer, index = op.operands
+    p.line(p.lang.store(p[value], p[buffer], p[index], p.memref(buffer.type)[1], p.type(value).width))
+
+
+RULES |= {"memref.load": load, "vector.load": load, "memref.store": store, "vector.store": store}
+
+
+@rule("memref.alloca")
+def _(p: Printer, op: Any) -> None:
+    size, element, space = p.memref(op.results[0].type)
+    p.line(f"{p.lang.spaces[space]}{p.lang.memory(element)} {p.new(op.results[0], 'p')}[{size}];")
+
+
+@rule("gpu.global_id", "gpu.thread_id", "gpu.block_id", "gpu.block_dim", "gpu.grid_dim")
+def _(p: Printer, op: Any) -> str:
+    axis = "xyz".index(str(op.attributes["dimension"])[len("#gpu<dim ")])
+    return p.lang.ids[op.name].format(d=p.lang.axes[axis])
+
+
+@rule("gpu.barrier")
+def _(p: Printer, op: Any) -> None:
+    p.line(p.lang.barrier)
+
+
+# Control
+
+
+@rule("scf.for")
+def _(p: Printer, op: Any) -> None:
+    low, high, step, *init = op.operands
+    block = op.regions[0].blocks[0]
+    iv, *carried = block.arguments
+    for value, argument, result in zip(init, carried, op.results, strict=True):
+        p.define(argument, p[value])
+        p.names[result] = p.names[argument]
+    name, t = p.new(iv, "i"), p.ctype(iv)
+    if "unroll" in op.attributes:
+        p.line(p.lang.unroll)
+    p.line(f"for ({t} {name} = {p[low]}; {name} < {p[high]}; {name} += {p[step]}) {{")
+    p.nested(block)
+    p.line("}")
+
+
+@rule("scf.if")
+def _(p: Printer, op: Any) -> None:
+    for result in op.results:
+        p.line(f"{p.ctype(result)} {p.new(result)};")
+    p.line(f"if ({p[op.operands[0]]}) {{")
+    for i, region in enumerate(op.regions):
+        if len(region.blocks):
+            if i:
+                p.line("} else {")
+            p.nested(region.blocks[0])
+    p.line("}")
+
+
+@rule("scf.yield")
+def _(p: Printer, op: Any) -> None:
+    """Assign to the variables of the loop or conditional, as if all at once."""
+    targets = [p.names[r] for r in op.operation.parent.results]
+    values = [p[v] for v in op.operands]
+    for i, value in enumerate(values):
+        if value in targets[:i]:
+            p.count += 1
+            p.line(f"{p.ctype(op.operands[i])} t{p.count} = {value};")
+            values[i] = f"t{p.count}"
+    for target, value in zip(targets, values, strict=True):
+        if target != value:
+            p.line(f"{target} = {value};")
+
+
+@rule("gpu.return")
+def _(p: Printer, op: Any) -> None:
+    pass
+
+
+@rule("func.return")
+def _(p: Printer, op: Any) -> None:
+    p.line(f"return {p[op.operands[0]]};")
