@@ -1,0 +1,153 @@
+"""Runs the example scripts on eager CPU and on the lazy device and compares them, side by side.
+
+python examples/run_demo.py [gpt cnn stencil] [--json]
+
+The scripts know nothing of lazy; each run is a process of its own. Exits with 1 where the two devices disagree.
+"""
+
+import argparse
+import importlib
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+DEMOS = {"gpt": 100, "cnn": 100, "stencil": 300}  # steps
+READ_EVERY = 10  # steps between two looks at the loss, as training scripts do
+WARM_STEPS = 20  # not timed
+TOLERANCE = 1e-4  # relative, of every step's loss
+REPORTS = Path("out") / "demo"
+
+
+def measure(name: str, device: str) -> dict[str, Any]:
+    """Runs one demo in this process: losses, seconds per step, and on lazy the device's counters."""
+    values: list[torch.Tensor] = []
+    chunks: list[float] = []
+    counters: list[dict[str, Any]] = []
+    lazy = device == "lazy"
+    mark = start = time.perf_counter()
+    first = 0.0
+
+    def report(step: int, value: torch.Tensor) -> None:
+        nonlocal mark, first
+        values.append(value.detach())
+        if step == 0:
+            value.item()
+            first = time.perf_counter() - start
+        if lazy and step == 1:
+            counters.append(torch.lazy.stats())
+        if step % READ_EVERY == READ_EVERY - 1:
+            value.item()
+            now = time.perf_counter()
+            chunks.append((now - mark) / READ_EVERY)
+            mark = now
+
+    steps = DEMOS[name]
+    result = importlib.import_module(name).run(device, steps, report)
+    row: dict[str, Any] = {
+        "losses": torch.stack(values).double().tolist(),
+        "result": result,
+        "first_step_s": first,
+        "step_ms": statistics.median(chunks[WARM_STEPS // READ_EVERY :]) * 1e3,
+        "resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    if lazy:
+        row |= counted(name, steps, counters[0], torch.lazy.stats())
+    return row
+
+
+def counted(name: str, steps: int, early: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+    """What the device did, from its counters after two steps and at the end."""
+    import lazy_backend
+
+    path = REPORTS / f"{name}.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lazy_backend.report(path)
+    kernels = end["kernels_launched"] - early["kernels_launched"]
+    return {
+        "windows": (end["windows"] - early["windows"]) / (steps - 2),
+        "kernels": kernels / (steps - 2),
+        "ops_per_kernel": (end["ops"] - early["ops"]) / max(kernels, 1),
+        "compile_s": end["compile_seconds"],
+        "late_compiles": end["plans_compiled"] - early["plans_compiled"],
+        "fallbacks": end["host_ops"],
+        "peak_mb": torch.lazy.max_memory_allocated() / 2**20,
+        "report": str(path),
+    }
+
+
+def run_apart(name: str, device: str) -> dict[str, Any]:
+    """`measure` in a fresh process."""
+    command = [sys.executable, __file__, name, "--measure", device]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(cpu: dict[str, Any], lazy: dict[str, Any]) -> dict[str, Any]:
+    """The two runs as one row of the summary."""
+    gap = max(abs(a - b) / max(abs(a), 1e-12) for a, b in zip(cpu["losses"], lazy["losses"], strict=True))
+    return {"cpu": cpu, "lazy": lazy, "gap": gap, "agrees": gap <= TOLERANCE and lazy["fallbacks"] == 0}
+
+
+ROWS = {  # label: cell of (comparison)
+    "largest relative gap of the loss": lambda c: f"{c['gap']:.1e} {'ok' if c['gap'] <= TOLERANCE else 'TOO LARGE'}",
+    "last loss, cpu": lambda c: f"{c['cpu']['losses'][-1]:.6f}",
+    "last loss, lazy": lambda c: f"{c['lazy']['losses'][-1]:.6f}",
+    "step, cpu (ms)": lambda c: f"{c['cpu']['step_ms']:.2f}",
+    "step, lazy (ms)": lambda c: f"{c['lazy']['step_ms']:.2f}",
+    "speed-up": lambda c: f"{c['cpu']['step_ms'] / c['lazy']['step_ms']:.2f}x",
+    "first step, cpu / lazy (s)": lambda c: f"{c['cpu']['first_step_s']:.2f} / {c['lazy']['first_step_s']:.2f}",
+    "windows per step": lambda c: f"{c['lazy']['windows']:.1f}",
+    "kernels per step": lambda c: f"{c['lazy']['kernels']:.1f}",
+    "ops per kernel": lambda c: f"{c['lazy']['ops_per_kernel']:.1f}",
+    "compile time (s)": lambda c: f"{c['lazy']['compile_s']:.2f}",
+    "plans compiled after step 2": lambda c: str(c["lazy"]["late_compiles"]),
+    "ops on the host (fallbacks)": lambda c: str(c["lazy"]["fallbacks"]),
+    "device memory, peak (MB)": lambda c: f"{c['lazy']['peak_mb']:.1f}",
+    "process memory, cpu / lazy (MB)": lambda c: f"{c['cpu']['resident_mb']:.0f} / {c['lazy']['resident_mb']:.0f}",
+    "report": lambda c: c["lazy"]["report"],
+}
+
+
+def summary(compared: dict[str, dict[str, Any]]) -> Table:
+    """One column per demo."""
+    table = Table("", *(f"{name} ({DEMOS[name]} steps)" for name in compared))
+    for label, cell in ROWS.items():
+        table.add_row(label, *(cell(c) for c in compared.values()))
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*DEMOS, []], help="which demos; all by default")
+    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    parser.add_argument("--measure", metavar="DEVICE", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        print(json.dumps(measure(args.names[0], args.measure)))
+        return 0
+
+    console = Console(stderr=args.json)
+    runs = [(name, device) for name in args.names or DEMOS for device in ("cpu", "lazy")]
+    done = {run: run_apart(*run) for run in track(runs, "demos on cpu and on lazy", console=console)}
+    compared = {name: compare(done[name, "cpu"], done[name, "lazy"]) for name, device in runs if device == "cpu"}
+    if args.json:
+        print(json.dumps(compared))
+    else:
+        console.print(summary(compared))
+        if "gpt" in compared:
+            console.print("The GPT on lazy writes:", compared["gpt"]["lazy"]["result"]["text"], sep="\n", markup=False)
+    return 0 if all(c["agrees"] for c in compared.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
