@@ -1,0 +1,5 @@
+"""``python -m lazy_backend``."""
+
+from lazy_backend.cli import app
+
+app()

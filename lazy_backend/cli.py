@@ -1,0 +1,43 @@
+"""The commands of ``python -m lazy_backend``, each imported only when it runs."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+# name: "module:attribute" of a function with typer parameters, or of a typer.Typer with commands of its own.
+COMMANDS: dict[str, str] = {
+    "conform": "lazy_backend.conformance.command:conform",
+    "coverage": "lazy_backend.report.coverage_command:coverage",
+}
+
+
+def _load(name: str) -> typer.Typer:
+    module, _, attribute = COMMANDS[name].partition(":")
+    found: Callable[..., Any] | typer.Typer = getattr(importlib.import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        return found
+    single = typer.Typer(add_completion=False)
+    single.command(name)(found)
+    return single
+
+
+class _Commands(TyperGroup):
+    """The group whose commands are ``COMMANDS``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return typer.main.get_command(_load(cmd_name)) if cmd_name in COMMANDS else None
+
+
+app = typer.Typer(cls=_Commands, add_completion=False, no_args_is_help=True, help="The lazy PyTorch device.")
+
+
+@app.callback()
+def main() -> None:
+    """The lazy PyTorch device."""
