@@ -148,6 +148,7 @@ typedef struct lazy_driver_api {
   lazy_status (*program_destroy)(lazy_device device, lazy_program program);
   lazy_status (*kernel_create)(lazy_device device, lazy_program program, const char *name, lazy_kernel *kernel);
   lazy_status (*kernel_destroy)(lazy_device device, lazy_kernel kernel);
+  /* Sizes count work-items; global is a multiple of local. local all zero: the driver chooses. */
   lazy_status (*launch)(lazy_device device, lazy_queue queue, lazy_kernel kernel, const uint64_t global[3],
                         const uint64_t local[3], uint32_t nargs, const lazy_arg *args);
 
@@ -160,6 +161,7 @@ typedef struct lazy_driver_api {
 
 /* The only symbol that a driver exports. NULL if `host_major` is not served. */
 typedef const lazy_driver_api *(*lazy_driver_get_fn)(uint32_t host_major, uint32_t host_minor);
+__attribute__((visibility("default")))
 const lazy_driver_api *lazy_driver_get(uint32_t host_major, uint32_t host_minor);
 
 #ifdef __cplusplus

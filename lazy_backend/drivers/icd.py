@@ -1,0 +1,89 @@
+"""Where OpenCL platforms come from: a folder of .icd files that lists every driver library on this machine.
+
+Wheels carry OpenCL drivers but their .icd files name paths of the machine that built them, and a loader
+that is pointed at one folder forgets the others. So we write a folder of our own, with the system's
+drivers, Intel's wheel and PoCL's wheel, and name it in OCL_ICD_VENDORS before the loader starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
+INTEL_WHEEL = "intel-opencl-rt"
+
+
+def _wheel_library(package: str, name: str) -> Path | None:
+    """A shared library that an installed wheel lists among its files."""
+    try:
+        files = distribution(package).files or []
+    except PackageNotFoundError:
+        return None
+    found = (Path(str(file.locate())).resolve() for file in files if file.name == name)
+    return next((path for path in found if path.exists()), None)
+
+
+def _pyopencl_libraries(prefix: str) -> list[Path]:
+    """Shared libraries that wheels put beside pyopencl (its ICD loader, PoCL)."""
+    spec = find_spec("pyopencl")  # finds without importing
+    if spec is None or spec.origin is None:
+        return []
+    package = Path(spec.origin).parent
+    return sorted(path for folder in (package / ".libs", package.parent / "pyopencl.libs") for path in folder.glob(prefix))
+
+
+def driver_libraries() -> dict[str, str]:
+    """Source -> what its .icd file should say: a path, or a library name that the dynamic loader finds."""
+    found = {}
+    for icd in sorted(SYSTEM_VENDORS.glob("*.icd")):
+        found[f"system {icd.stem}"] = icd.read_text(errors="replace").strip()
+    if intel := _wheel_library(INTEL_WHEEL, "libintelocl.so"):
+        found["intel wheel"] = str(intel)
+    if pocl := _pyopencl_libraries("libpocl*.so*"):
+        found["pocl wheel"] = str(pocl[0])
+    return {source: library for source, library in found.items() if library}
+
+
+def cache_folder() -> Path:
+    """LAZY_CACHE_DIR, else the user's cache folder for this package."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lazy_backend"
+    return Path(os.environ.get("LAZY_CACHE_DIR") or default)
+
+
+def vendors_folder() -> Path:
+    """The folder of .icd files, written once per set of drivers (its name says which, so processes do not race)."""
+    libraries = driver_libraries()
+    digest = hashlib.sha256(repr(sorted(libraries.items())).encode()).hexdigest()[:12]
+    folder = cache_folder() / f"opencl-vendors-{digest}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, library in libraries.items():
+        icd = folder / f"{re.sub('[^a-z0-9]+', '-', source.lower())}.icd"
+        if not icd.exists():
+            icd.write_text(library + "\n")
+    return folder
+
+
+def set_vendors() -> None:
+    """Point the ICD loader at our folder, unless the user has chosen one. Before the loader's first call."""
+    os.environ.setdefault("OCL_ICD_VENDORS", f"{vendors_folder()}/")
+
+
+def loader() -> str | None:
+    """The ICD loader: the one that pyopencl uses (so that device ids are shared), else Intel's, else the system's."""
+    candidates = [str(path) for path in _pyopencl_libraries("libOpenCL*.so*")]
+    if intel := _wheel_library("intel-opencl-rt", "libOpenCL.so.1"):
+        candidates.append(str(intel))
+    candidates.append("libOpenCL.so.1")
+    for candidate in candidates:
+        try:
+            ctypes.CDLL(candidate)
+        except OSError:
+            continue
+        return candidate
+    return None

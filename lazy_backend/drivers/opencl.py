@@ -1,0 +1,113 @@
+"""The OpenCL driver: pyopencl finds and ranks the devices, `_opencl` (C++, lazy_driver.h) does all the work.
+
+LAZY_OPENCL_PLATFORM=substring of a platform's, vendor's or device's name picks; LAZY_OPENCL_SVM=0 uses buffers
+even where shared virtual memory is there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lazy_backend.driver.errors import Unsupported
+
+from . import icd
+
+
+class Candidate(NamedTuple):
+    """One OpenCL device. rank: smaller is preferred; problem: why it cannot be used, or empty."""
+
+    device: Any
+    platform: str
+    name: str
+    kind: str
+    rank: int
+    problem: str
+
+
+# (kind, what the platform's name contains) in order of preference. A real accelerator beats every CPU driver;
+# Intel's CPU runtime builds kernels three times faster than PoCL and vectorises more of them.
+PREFERENCE = (("gpu", ""), ("accelerator", ""), ("cpu", "intel"), ("cpu", ""))
+_FPGA_EMULATION = "fpga"  # Intel's emulator offers itself as an accelerator
+
+
+def candidates() -> list[Candidate]:
+    """Every OpenCL device of this machine, the preferred first. Empty where there is no platform."""
+    icd.set_vendors()
+    import pyopencl as cl
+
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:  # a loader without platforms calls that an error
+        return []
+    kinds = {cl.device_type.GPU: "gpu", cl.device_type.ACCELERATOR: "accelerator", cl.device_type.CPU: "cpu"}
+    found = {}  # by id: a driver that two .icd files name is listed twice
+    for platform in platforms:
+        try:
+            devices = platform.get_devices()
+        except cl.Error:
+            continue
+        for device in devices:
+            kind = next((name for bit, name in kinds.items() if device.type & bit), "other")
+            rank = next(
+                (i for i, (k, p) in enumerate(PREFERENCE) if k == kind and p in platform.name.lower()), len(PREFERENCE)
+            )
+            found[device.int_ptr] = Candidate(
+                device, platform.name.strip(), device.name.strip(), kind, rank, _problem(device)
+            )
+    return sorted(found.values(), key=lambda c: (bool(c.problem), c.rank))
+
+
+def _problem(device: Any) -> str:
+    if _FPGA_EMULATION in device.name.lower():
+        return "emulates an FPGA"
+    if not device.compiler_available:
+        return "has no compiler"
+    if not device.available:
+        return "is not available"
+    if not device.version.startswith("OpenCL ") or float(device.version.split()[1]) < 2:
+        return f"is {device.version.strip()}, older than 2.0"
+    return ""
+
+
+def choose(found: list[Candidate], wanted: str = "") -> tuple[list[Candidate], str]:
+    """The devices to use, which are alike and of one platform, and why them. None: an empty list and what to do."""
+    matching = [c for c in found if wanted.lower() in f"{c.platform} {c.device.vendor} {c.name}".lower()]
+    usable = [c for c in matching if not c.problem]
+    if usable:
+        best = usable[0]
+        asked = f"LAZY_OPENCL_PLATFORM={wanted}" if wanted else f"preferred of {len(found)} found"
+        return [c for c in usable if (c.platform, c.kind) == (best.platform, best.kind)], asked
+    if not found:
+        return [], (
+            f"no OpenCL platform was found. Install a GPU's own driver, or a CPU driver from PyPI: "
+            f"pip install {icd.INTEL_WHEEL} (x86-64), or pip install pocl-binary-distribution"
+        )
+    listing = "; ".join(f"{c.platform}: {c.name} {c.problem or 'does not match'}".strip() for c in found)
+    return [], f"no OpenCL device fits{f' LAZY_OPENCL_PLATFORM={wanted}' if wanted else ''}: {listing}"
+
+
+def library() -> Path:
+    """The driver's shared library, built with the package."""
+    folder = Path(__file__).parent
+    for suffix in EXTENSION_SUFFIXES:
+        if (path := folder / f"_opencl{suffix}").exists():
+            return path
+    raise Unsupported(f"the OpenCL driver is not built: no _opencl{EXTENSION_SUFFIXES[0]} in {folder}; install the package")
+
+
+def driver() -> str:
+    """Entry point: chooses devices and configures the C++ driver. Raises `Unsupported` where there is none."""
+    devices, reason = choose(candidates(), os.environ.get("LAZY_OPENCL_PLATFORM", ""))
+    if not devices:
+        raise Unsupported(reason)
+    configure = ctypes.CDLL(str(library())).lazy_opencl_configure
+    configure.argtypes = (ctypes.c_char_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
+    loader = icd.loader() or ""
+    ids = (ctypes.c_void_p * len(devices))(*(c.device.int_ptr for c in devices))
+    if configure(loader.encode(), len(devices), ids, os.environ.get("LAZY_OPENCL_SVM", "1") != "0"):
+        raise Unsupported(f"the OpenCL loader {loader!r} cannot be used; it must offer OpenCL 2.0")
+    return str(library())
