@@ -7,5 +7,6 @@
     abi.py           lazy_driver.h for ctypes
     native.py        a C driver seen as the Python twin
     adapter.py       a Python driver seen as a C table
+    cc.py            the host's C compiler, for drivers and simulated kernels
     discovery.py     entry points and LAZY_DRIVER
 """

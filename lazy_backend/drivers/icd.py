@@ -15,6 +15,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
+from lazy_backend.driver.cc import cache_folder
+
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 INTEL_WHEEL = "intel-opencl-rt"
 
@@ -48,12 +50,6 @@ def driver_libraries() -> dict[str, str]:
     if pocl := _pyopencl_libraries("libpocl*.so*"):
         found["pocl wheel"] = str(pocl[0])
     return {source: library for source, library in found.items() if library}
-
-
-def cache_folder() -> Path:
-    """LAZY_CACHE_DIR, else the user's cache folder for this package."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lazy_backend"
-    return Path(os.environ.get("LAZY_CACHE_DIR") or default)
 
 
 def vendors_folder() -> Path:
