@@ -1,0 +1,74 @@
+"""`python -m benchmarks`: the measured suite."""
+
+import json
+import platform
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from .engines import DEFAULT, ENGINES
+from .harness import Measured, measure, to_json
+from .overhead import host_us
+from .tables import count_table, overhead_table, speed_table, warm_table
+from .workloads import WORKLOADS
+
+
+def chosen(names: str, table: dict, what: str) -> list[str]:
+    """A comma-separated choice out of `table`; all of it where empty."""
+    picked = [name for name in names.split(",") if name] or list(table)
+    if unknown := [name for name in picked if name not in table]:
+        raise typer.BadParameter(f"no such {what}: {', '.join(unknown)}; there are {', '.join(table)}")
+    return picked
+
+
+def sections(results: list[Measured], costs: dict[str, dict[str, float]]) -> str:
+    """The Markdown report."""
+    subject = "lazy" if any(result.engine == "lazy" for result in results) else results[0].engine
+    head = f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}"
+    failed = [f"- {r.workload} on {r.engine}: `{r.error.splitlines()[-1]}`" for r in results if r.error]
+    parts = {
+        "Speed": speed_table(results, subject),
+        "Warm-up, empty caches": warm_table(results),
+        "Counted": count_table(results),
+        "Host cost": overhead_table(costs) if costs else "",
+        "Failures": "\n".join(failed),
+    }
+    return "\n\n".join([f"# Benchmarks\n\n{head}", *(f"## {title}\n\n{text}" for title, text in parts.items() if text)])
+
+
+def main(
+    workloads: Annotated[str, typer.Option(help="comma-separated; all by default")] = "",
+    engines: Annotated[str, typer.Option(help=f"comma-separated, of {', '.join(ENGINES)}")] = ",".join(DEFAULT),
+    rounds: Annotated[int, typer.Option(min=1, help="turns of every engine")] = 7,
+    out: Annotated[Path, typer.Option(help="folder for results.json and results.md")] = Path("out/benchmarks"),
+) -> None:
+    """Run workloads on engines that take turns; write medians, ratios and counts as Markdown and JSON."""
+    console = Console()
+    names, columns = chosen(workloads, WORKLOADS, "workload"), chosen(engines, ENGINES, "engine")
+    results: list[Measured] = []
+    bar = Progress(TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with bar:
+        task = bar.add_task("", total=len(names) * len(columns) * (rounds + 1))
+        for name in names:
+            bar.update(task, description=name)
+            for result in measure(name, columns, rounds):
+                if result is None:
+                    bar.advance(task)
+                else:
+                    results.append(result)
+    devices = dict.fromkeys(ENGINES[engine].device for engine in columns)
+    costs = {device: host_us(device) for device in devices}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.json").write_text(json.dumps({"results": to_json(results), "host_us": costs}, indent=1))
+    text = sections(results, costs)
+    (out / "results.md").write_text(text + "\n")
+    console.print(text, markup=False)
+    console.print(f"\nwritten to {out}/results.md and {out}/results.json")
+
+
+if __name__ == "__main__":
+    typer.run(main)

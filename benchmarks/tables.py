@@ -1,0 +1,78 @@
+"""The results as Markdown."""
+
+import math
+from collections.abc import Iterable
+
+from .harness import Measured
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of positive numbers; NaN of none."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def markdown(header: list[str], rows: Iterable[list[str]]) -> str:
+    """A table."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def ratio(base: Measured, other: Measured) -> float:
+    """How many times faster `other` is than `base`."""
+    return base.step_s / other.step_s
+
+
+def by_workload(results: list[Measured]) -> dict[str, dict[str, Measured]]:
+    """workload -> engine -> result."""
+    table: dict[str, dict[str, Measured]] = {}
+    for result in results:
+        table.setdefault(result.workload, {})[result.engine] = result
+    return table
+
+
+def speed_table(results: list[Measured], subject: str) -> str:
+    """Milliseconds per step of each engine, and how much faster `subject` is than each other one."""
+    table = by_workload(results)
+    engines = list(next(iter(table.values())))
+    others = [engine for engine in engines if engine != subject]
+    rows = []
+    ratios: dict[str, list[float]] = {engine: [] for engine in others}
+    for workload, row in table.items():
+        cells = [workload] + ["failed" if row[e].error else f"{row[e].step_s * 1e3:.3g}" for e in engines]
+        for engine in others:
+            value = ratio(row[engine], row[subject])
+            cells.append("" if math.isnan(value) else f"{value:.2f}x")
+            if not math.isnan(value):
+                ratios[engine].append(value)
+        rows.append(cells)
+    means = [f"{geometric_mean(ratios[engine]):.2f}x" for engine in others]
+    rows.append(["geometric mean", *[""] * len(engines), *means])
+    header = ["workload", *(f"{e}, ms" for e in engines), *(f"{subject} vs {e}" for e in others)]
+    return markdown(header, rows)
+
+
+def warm_table(results: list[Measured]) -> str:
+    """Seconds to the end of the first step, and to 90 % of steady-state speed."""
+    table = by_workload(results)
+    engines = list(next(iter(table.values())))
+    header = ["workload", *(f"{e}: first step, s" for e in engines), *(f"{e}: 90 %, s" for e in engines)]
+    first = {w: [f"{row[e].first_step_s:.2f}" for e in engines] for w, row in table.items()}
+    warm = {w: [f"{row[e].warm_s:.2f}" for e in engines] for w, row in table.items()}
+    return markdown(header, ([w, *first[w], *warm[w]] for w in table))
+
+
+def count_table(results: list[Measured]) -> str:
+    """Per step on lazy: ops, windows, kernels, plans compiled, ops on the host."""
+    counted = [result for result in results if result.counts]
+    if not counted:
+        return ""
+    names = list(counted[0].counts)
+    rows = ([f"{r.workload} ({r.engine})", *(f"{r.counts[name]:.4g}" for name in names)] for r in counted)
+    return markdown(["per step", *names], rows)
+
+
+def overhead_table(costs: dict[str, dict[str, float]]) -> str:
+    """Host microseconds per op, a column per device."""
+    rows = ([op, *(f"{costs[device][op]:.2f}" for device in costs)] for op in next(iter(costs.values())))
+    return markdown(["host cost per op, us", *costs], rows)
