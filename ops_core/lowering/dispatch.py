@@ -1,0 +1,145 @@
+"""Chooses the way of one op: rule, view, traced decomposition; derives the in-place and out= faces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ops_core.array import Arr
+from ops_core.lowering import views
+from ops_core.lowering.movement import like
+from ops_core.lowering.promote import torch_dtype
+from ops_core.lowering.registry import COMPLEX_RULES, RULES, Complex, Effects, NotLowerable, Rule, call_rule
+from ops_core.lowering.schema import Op
+
+# out= of these accumulates in the dtype of `out` when no dtype is given
+_DTYPE_FROM_OUT = frozenset({"sum", "prod", "mean", "nansum", "cumsum", "cumprod"})
+
+
+def find_rule(op: Op, table: dict[str, Rule] = RULES) -> Rule | None:
+    """The rule of an overload, else of its base."""
+    return table.get(op.name) or table.get(op.base_name)
+
+
+def _is_complex(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_is_complex(v) for v in value)
+    return isinstance(value, (Complex, complex))
+
+
+def run(op: Op, bound: dict[str, Any]) -> Effects:
+    """Lower `op` on arrays."""
+    bound = {"from_" if k == "from" else k: v for k, v in bound.items()}
+    own = RULES.get(op.name) or (RULES.get(op.base_name) if op.face == "functional" or op.twin is None else None)
+    if op.face == "functional" or (own is not None and op.face == "mutable"):
+        return _effects(functional(op, bound))
+    if own is not None and op.name in RULES and op.face == "inplace":
+        return _effects(functional(op, bound))
+    twin = op.twin
+    if twin is None:
+        return _effects(functional(op, bound))
+    if op.face == "out":
+        return _through_out(op, twin, bound)
+    return _through_inplace(op, twin, bound)
+
+
+def _effects(result: Any) -> Effects:
+    return result if isinstance(result, Effects) else Effects(result, {})
+
+
+def functional(op: Op, bound: dict[str, Any]) -> Any:
+    """A functional op (or one with a rule of its own) by the first way that exists."""
+    if any(_is_complex(v) for v in bound.values()) or _asks_complex(bound):
+        complex_rule = find_rule(op, COMPLEX_RULES)
+        if complex_rule is not None:
+            return call_rule(complex_rule, bound)
+    rule = find_rule(op)
+    if rule is not None:
+        return call_rule(rule, bound)
+    view = views.find(op.base, op.func._overloadname)
+    if view is not None:
+        return apply_view(view[0], list(bound.values()))
+    raise NotLowerable(f"no rule for {op.name}")
+
+
+def _asks_complex(bound: dict[str, Any]) -> bool:
+    dtype = bound.get("dtype")
+    return isinstance(dtype, torch.dtype) and dtype.is_complex
+
+
+def apply_view(forward: Any, args: list[Any]) -> Any:
+    """A view function on a real array, or on both parts of a complex one."""
+    if not isinstance(args[0], Complex):
+        return forward(*args)
+    re, im = (forward(part, *args[1:]) for part in (args[0].re, args[0].im))
+    return [Complex(a, b) for a, b in zip(re, im)] if isinstance(re, list) else Complex(re, im)
+
+
+def _through_inplace(op: Op, twin: Op, bound: dict[str, Any]) -> Effects:
+    """The functional twin, written back to the mutated arguments (in schema order)."""
+    effects = run(twin, {a.name: bound.get("from_" if a.name == "from" else a.name) for a in twin.arguments} | _rng(bound))
+    results = effects.outputs
+    if len(op.mutated) == 1 and isinstance(bound[op.mutated[0]], list):
+        new = [like(r, old) for r, old in zip(results, bound[op.mutated[0]])]
+        return Effects(None, effects.writes | {op.mutated[0]: new})
+    extra = list(results) if isinstance(results, (list, tuple)) else [results]
+    fresh = extra if op.face == "inplace" and not op.returns else extra[-len(op.mutated) :]
+    writes = {name: like(value, bound[name]) for name, value in zip(op.mutated, fresh)}
+    kept = extra[: -len(op.mutated)] if op.face == "mutable" else [writes[op.mutated[0]]]
+    return Effects(kept, effects.writes | writes)
+
+
+def _rng(bound: dict[str, Any]) -> dict[str, Any]:
+    return {k: bound[k] for k in ("seed", "offset") if isinstance(bound.get(k), Arr)}
+
+
+def _through_out(op: Op, twin: Op, bound: dict[str, Any]) -> Effects:
+    """The functional twin, cast into the out= arguments."""
+    targets = [bound[name] for name in op.out_names]
+    inner = {a.name: bound.get("from_" if a.name == "from" else a.name, a.default) for a in twin.arguments} | _rng(bound)
+    first = targets[0][0] if isinstance(targets[0], list) else targets[0]
+    takes_dtype = any(a.name == "dtype" for a in twin.arguments)
+    explicit = any(a.name == "dtype" for a in op.arguments)
+    if takes_dtype and inner.get("dtype") is None and (not explicit or op.base in _DTYPE_FROM_OUT):
+        inner["dtype"] = torch_dtype(first)
+    effects = run(twin, inner)
+    results = effects.outputs if isinstance(effects.outputs, (list, tuple)) else [effects.outputs]
+    if isinstance(targets[0], list):
+        return Effects(None, {op.out_names[0]: [like(r, old) for r, old in zip(results, targets[0])]})
+    new = [like(r, old) for r, old in zip(results, targets)]
+    return Effects(new, effects.writes | dict(zip(op.out_names, new)))
+
+
+_STATIC = {
+    "pow": {"exponent"}, "norm": {"p"}, "linalg_vector_norm": {"ord"}, "dist": {"p"}, "arange": {"start", "end", "step"},
+    "range": {"start", "end", "step"}, "_foreach_norm": {"ord"}, "_foreach_pow": {"exponent"}, "logspace": {"base"},
+}  # fmt: skip
+
+
+def static_scalars(op: str) -> set[str]:
+    """Scalar arguments that must be Python numbers; `lower` asks for further ones by raising `NeedsStatic`."""
+    base = op.split(".")[1]
+    return set(_STATIC.get(base) or _STATIC.get(base.rstrip("_")) or ())
+
+
+# ops with a composite kernel in torch that are worth keeping whole
+_WHOLE = (
+    "native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward",
+    "native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit", "_batch_norm_with_update",
+    "_batch_norm_no_update", "batch_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward", "_softmax",
+    "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "_safe_softmax", "native_dropout",
+    "native_dropout_backward", "embedding", "embedding_dense_backward", "linear", "convolution_overrideable",
+    "convolution_backward_overrideable", "convolution", "convolution_backward", "linear_backward", "_to_copy", "clone",
+)  # fmt: skip
+
+
+def record_list() -> list[str]:
+    """Overloads the recorder must intercept although torch has a composite kernel: kept whole they make few kernels."""
+    names = []
+    for base in _WHOLE:
+        packet = getattr(torch.ops.aten, base)
+        names += [f"aten.{base}.{overload}" for overload in packet.overloads()]
+    names += [f"aten.{n[6:]}" if "." in n else f"aten.{n[6:]}.default"
+              for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::_foreach_")]  # fmt: skip
+    return sorted(names)
