@@ -18,6 +18,7 @@ from .worker import Settings, all_units
 
 RESULTS = Path("out/conformance.jsonl")
 MESSAGE_WIDTH = 110
+CONSOLE_WIDTH = 120
 
 
 def conform(
@@ -46,7 +47,7 @@ def conform(
     if as_json:
         print(json.dumps(summary(done), indent=1))
     else:
-        show(done, Console())
+        show(done, Console(width=CONSOLE_WIDTH))
     raise typer.Exit(any(result.total(BAD) for result in done.values()))
 
 
@@ -79,9 +80,9 @@ def rates(done: dict[str, UnitResult]) -> list[dict[str, object]]:
         for variant, counts in result.counts.items():
             row = rows[family, dtype, variant]
             row.update(counts)
-            row["units"] += 1
-            row["units_pass"] += not result.total(BAD, variant)
-            row["units_tested"] += bool(result.total(GOOD + BAD, variant))
+            tested = bool(result.total(GOOD + BAD, variant))
+            row["units_tested"] += tested
+            row["units_pass"] += tested and not result.total(BAD, variant)
             row["on_host"] += result.on_host.get(variant, 0)
     keys = ("family", "dtype", "variant")
     return [dict(zip(keys, key, strict=True)) | dict(row) for key, row in sorted(rows.items())]
@@ -111,15 +112,18 @@ def skips(done: dict[str, UnitResult]) -> dict[str, int]:
 
 def show(done: dict[str, UnitResult], console: Console) -> None:
     """Print the rates and the failures by cause."""
-    table = Table("family", "dtype", "variant", "units pass", *STATUSES, "on host", title="Conformance")
+    table = Table(title="Conformance: units that pass, and cases by status", box=None)
+    for name in ("family", "dtype", "variant", "units", *STATUSES, "on host"):
+        table.add_column(name, no_wrap=True)
     for row in rates(done):
-        share = f"{row['units_pass']}/{row['units']}"
+        share = f"{row['units_pass']}/{row['units_tested']}"
         counts = [str(row.get(status, "")) for status in (*STATUSES, "on_host")]
         table.add_row(str(row["family"]), str(row["dtype"]), str(row["variant"]), share, *counts)
     console.print(table)
-    failing = Table("cases", "blame", "status", "message", "where", title="Failures by cause")
     for cause in causes(done):
         where = list(cause["where"])  # type: ignore[call-overload]
-        failing.add_row(str(cause["count"]), str(cause["blame"]), str(cause["status"]), str(cause["message"]), where[0])
-    if failing.row_count:
-        console.print(failing)
+        console.print(
+            f"{cause['count']:>4} {cause['status']:<8} {cause['blame']}  {cause['message']}\n      {', '.join(where[:4])}",
+            highlight=False,
+            markup=False,
+        )

@@ -76,17 +76,27 @@ def compare(actual: Any, expected: Any, dtype: torch.dtype, tolerance: Tolerance
     if len(actual_leaves) != len(expected_leaves):
         return f"structure {actual_spec} for {expected_spec}"
     for got, want in zip(actual_leaves, expected_leaves, strict=True):
+        if not isinstance(want, torch.Tensor | int | float | complex):
+            if got != want:
+                return f"{got!r} for {want!r}"
+            continue
         try:
-            assert_close(got, want, equal_nan=True, **_slack(want, dtype, tolerance))
+            assert_close(_comparable(got), _comparable(want), equal_nan=True, **_slack(want, dtype, tolerance))
         except (AssertionError, TypeError, RuntimeError) as error:
             return _brief(error)
     return None
 
 
+def _comparable(value: Any) -> Any:
+    """Widen the 8-bit floats, which are compared bit by bit otherwise."""
+    narrow = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype.itemsize == 1
+    return value.float() if narrow else value
+
+
 def _slack(value: Any, dtype: torch.dtype, tolerance: Tolerance | None) -> dict[str, float]:
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return {}
-    rtol, atol = default_tolerances(value, torch.empty(0, dtype=dtype))
+    rtol, atol = default_tolerances(_comparable(value), torch.empty(0, dtype=dtype))
     if tolerance is not None:
         rtol, atol = max(rtol, tolerance.rtol), max(atol, tolerance.atol)
     return {"rtol": rtol, "atol": atol}
@@ -94,7 +104,7 @@ def _slack(value: Any, dtype: torch.dtype, tolerance: Tolerance | None) -> dict[
 
 def _shape(tree: Any) -> Any:
     """Replace values by zeros: what is left of a random result that two runs must agree on."""
-    return tree_map(lambda leaf: torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else type(leaf), tree)
+    return tree_map(lambda leaf: torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else str(type(leaf)), tree)
 
 
 def _as_close(actual: Any, expected: Any, reference: Any, dtype: torch.dtype) -> bool:
