@@ -4,7 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 DEPS   := $(VENV)/.stamp-deps
 BUILD  := $(VENV)/.stamp-build
-CSRC   := $(wildcard lazy_backend/csrc/*.cpp lazy_backend/csrc/*.h lazy_backend/driver/*.h)
+CSRC   := $(wildcard $(foreach d,csrc driver drivers,lazy_backend/$(d)/*.cpp lazy_backend/$(d)/*.h))
 
 .PHONY: help build demo test test-full conform bench lint clean
 .DEFAULT_GOAL := help
@@ -27,6 +27,7 @@ $(DEPS): pyproject.toml | $(PY)
 $(BUILD): $(DEPS) setup.py $(CSRC)
 	@echo "== the C++ part (about a minute)"
 	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --verbose --editable .
+	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --editable examples/port_hostc
 	@touch $@
 
 build: $(BUILD)  ## virtual environment and C++ part

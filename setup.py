@@ -1,4 +1,4 @@
-"""Builds the C++ part of the device, `lazy_backend._C`. Everything else is said in pyproject.toml."""
+"""Builds the C++ part of the device, `lazy_backend._C`, and the OpenCL driver. Everything else is said in pyproject.toml."""
 
 from pathlib import Path
 
@@ -21,7 +21,15 @@ setup(
             libraries=["c10", "torch_cpu", "torch", "torch_python"],
             extra_link_args=["-Wl,-rpath," + path for path in library_paths()],
             language="c++",
-        )
+        ),
+        # The OpenCL driver is a plain shared library behind the C contract: no torch, no Python.
+        Extension(
+            "lazy_backend.drivers._opencl",
+            sources=["lazy_backend/drivers/opencl_driver.cpp"],
+            depends=["lazy_backend/drivers/opencl_api.h", "lazy_backend/driver/lazy_driver.h"],
+            extra_compile_args=FLAGS,
+            language="c++",
+        ),
     ],
     cmdclass={"build_ext": BuildExtension.with_options(use_ninja=True)},
 )

@@ -3,6 +3,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/util/error.h>
 #include <pthread.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -101,12 +102,14 @@ int open_driver() {
 
 void init_hooks(py::module_& m) {
   at::RegisterPrivateUse1HooksInterface(new Hooks);  // torch keeps the pointer for ever
+  at::setHostAllocator(c10::DeviceType::PrivateUse1, pinned_allocator());
 
   m.def("_is_in_bad_fork", [] { return forked.load(); });
   m.def("use_driver", [](uintptr_t table) { use_driver(reinterpret_cast<const lazy_driver_api*>(table)); },
         "Choose the process's driver by the address of its lazy_driver_api; once.");
   m.def("device_count", open_driver, py::call_guard<py::gil_scoped_release>(),
         "Number of devices of the driver, which is opened if none is.");
+  m.def("default_generator", [](int index) { return default_generator(resolve_device(static_cast<c10::DeviceIndex>(index))); });
   m.def("driver_opened", [] { return device_count() > 0; });
   m.def("device_properties", [](int index) {
     py::gil_scoped_release no_gil;

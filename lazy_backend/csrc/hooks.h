@@ -2,6 +2,7 @@
 // host memory, memory statistics; and the registrations that a renamed PrivateUse1 device needs (ATEN_SURFACE.md 5).
 #pragma once
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <pybind11/pybind11.h>
 
@@ -13,7 +14,7 @@ int open_driver();
 
 // Pinned memory: page-aligned, kept for reuse. A copy from or to it may be asynchronous.
 bool is_pinned(const void* pointer);
-c10::Allocator* pinned_allocator();
+at::HostAllocator* pinned_allocator();
 
 // The statistics half of a device allocator; the deferred storage allocator is the other half.
 struct DeviceMemory : c10::DeviceAllocator {

@@ -1,6 +1,7 @@
 // Host memory that copies may use asynchronously, and the device allocator's statistics in torch's terms.
-#include <c10/core/impl/alloc_cpu.h>
+#include <ATen/core/CachingHostAllocator.h>
 
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -16,7 +17,7 @@ namespace lazy {
 namespace {
 
 // Freed pinned blocks are kept by size: a data loader asks for the same sizes for ever.
-class PinnedAllocator final : public c10::Allocator {
+class PinnedAllocator final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const size_t size = std::max<size_t>(kPage, (bytes + kPage - 1) / kPage * kPage);
@@ -27,14 +28,47 @@ class PinnedAllocator final : public c10::Allocator {
       TORCH_CHECK_WITH(OutOfMemoryError, posix_memalign(&block, kPage, size) == 0, "no host memory for ", bytes,
                        " bytes of pinned memory");
       owned_[reinterpret_cast<uintptr_t>(block)] = size;
+      stats_.allocated_bytes.increase(size);
+      stats_.allocations.increase(1);
     } else {
       block = kept.back();
       kept.pop_back();
     }
+    stats_.active_bytes.increase(size);
+    stats_.active_requests.increase(1);
     return {block, block, &PinnedAllocator::release, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &PinnedAllocator::release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  // A copy holds its host tensor until it has run; there is nothing to remember per stream.
+  bool record_event(void*, void*, c10::Stream) override { return true; }
+
+  void empty_cache() override {
+    std::lock_guard lock(mutex_);
+    for (const auto& [size, blocks] : free_) {
+      for (void* block : blocks) {
+        owned_.erase(reinterpret_cast<uintptr_t>(block));
+        std::free(block);
+        stats_.allocated_bytes.decrease(size);
+        stats_.allocations.decrease(1);
+      }
+    }
+    free_.clear();
+  }
+
+  at::HostStats get_stats() override {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+  void reset_accumulated_stats() override {
+    std::lock_guard lock(mutex_);
+    for (c10::CachingAllocator::Stat* stat : all_stats()) stat->reset_accumulated();
+  }
+  void reset_peak_stats() override {
+    std::lock_guard lock(mutex_);
+    for (c10::CachingAllocator::Stat* stat : all_stats()) stat->reset_peak();
+  }
 
   bool owns(const void* pointer) {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
@@ -51,16 +85,23 @@ class PinnedAllocator final : public c10::Allocator {
  private:
   static constexpr size_t kPage = 4096;
 
-  // Copies hold a reference to their host tensor until they have run, so a block that comes here is idle.
   static void release(void* block) {
     PinnedAllocator& self = instance();
     std::lock_guard lock(self.mutex_);
-    self.free_[self.owned_.at(reinterpret_cast<uintptr_t>(block))].push_back(block);
+    const size_t size = self.owned_.at(reinterpret_cast<uintptr_t>(block));
+    self.free_[size].push_back(block);
+    self.stats_.active_bytes.decrease(size);
+    self.stats_.active_requests.decrease(1);
+  }
+
+  std::array<c10::CachingAllocator::Stat*, 4> all_stats() {
+    return {&stats_.allocations, &stats_.allocated_bytes, &stats_.active_requests, &stats_.active_bytes};
   }
 
   std::mutex mutex_;
   std::map<uintptr_t, size_t> owned_;
   std::map<size_t, std::vector<void*>> free_;
+  at::HostStats stats_;
 };
 
 void assign(c10::CachingAllocator::StatArray& to, const MemoryStats& from, StatKind kind) {
@@ -76,7 +117,7 @@ void assign(c10::CachingAllocator::StatArray& to, const MemoryStats& from, StatK
 }  // namespace
 
 bool is_pinned(const void* pointer) { return PinnedAllocator::instance().owns(pointer); }
-c10::Allocator* pinned_allocator() { return &PinnedAllocator::instance(); }
+at::HostAllocator* pinned_allocator() { return &PinnedAllocator::instance(); }
 
 bool DeviceMemory::initialized() { return device_count() > 0; }
 

@@ -1,0 +1,16 @@
+"""Makes the device known to torch as "lazy"."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+
+def install() -> None:
+    """Names the device, adds `Tensor.lazy()`, `is_lazy` and so on, and registers `torch.lazy`. Once is enough."""
+    if hasattr(torch, "lazy"):
+        return
+    torch.utils.rename_privateuse1_backend("lazy")
+    torch._register_device_module("lazy", sys.modules["lazy_backend.torch_lazy"])
+    torch.utils.generate_methods_for_privateuse1_backend(for_packed_sequence=True, for_storage=True)
