@@ -1,0 +1,182 @@
+"""Instructions of a loop program -> a `Builder`: the innermost level, shared by all loop kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import contextmanager
+from collections.abc import Iterator
+
+from codegen.builder import HALVES, Buf, Builder, V
+from codegen.index import Div, Dyn, Expr, Mod, Var
+from codegen.loops import Instr, Program, Store
+
+# Functions whose result on rounded operands needs no rounding.
+EXACT = frozenset("where neg abs sign maximum minimum floor ceil trunc round eq ne lt le gt ge and or xor not".split())
+
+
+def registers(dtype: str) -> str:
+    """The dtype of a value in registers: half types are computed in f32."""
+    return "f32" if dtype in HALVES else dtype
+
+
+class Emitter:
+    """Emits instructions once per scope. `env` gives the loop variables; `vector` runs over `width` lanes from its env."""
+
+    def __init__(self, k: Builder, program: Program, vector: Var | None):
+        self.k, self.program, self.vector = k, program, vector
+        self.width = 1
+        self.env: dict[Var, V | int] = {}
+        self.accumulators: dict[int, V] = {}
+        self._scopes: list[dict[int, V]] = [{}]
+        written = {s.buffer for s in program.stores}
+        self._buffers = [k.buffer(b.dtype, readonly=i not in written) for i, b in enumerate(program.buffers)]
+        self._offsets = [k.arg("index") for _ in program.offsets]
+        self._scalars = [k.arg(dtype) for _, dtype in program.scalars]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is emitted inside is not seen after: the body of a loop or branch."""
+        self._scopes.append({})
+        yield
+        self._scopes.pop()
+
+    def value(self, id: int) -> V:
+        """The value of an instruction; scalar where it does not vary along the vector."""
+        for scope in reversed(self._scopes):
+            if id in scope:
+                return scope[id]
+        instr = self.program.instrs[id]
+        result = _EMIT[instr.op](self, instr)
+        self._scopes[-1][id] = result
+        return result
+
+    def store(self, store: Store) -> None:
+        """Write a value: as a vector where the buffer is contiguous along it."""
+        k, value = self.k, self.value(store.value)
+        buf = self._buffers[store.buffer]
+        if not self._varies(store.expr):
+            k.store(buf, self.address(store.offset, store.expr), k.lane(value, 0))
+        elif self._step(store.expr) == 1:
+            k.store(buf, self.address(store.offset, store.expr), k.broadcast(value, self.width))
+        else:
+            index = self.address(store.offset, store.expr, lanes=True)
+            for i in range(self.width):
+                k.store(buf, k.lane(index, i), k.lane(value, i))
+
+    def address(self, offset: int | None, expr: Expr, lanes: bool = False) -> V:
+        """The element number of an access, for each lane if `lanes`."""
+        at = self.index(expr, lanes)
+        return at if offset is None else at + self._offsets[offset]
+
+    def index(self, expr: Expr, lanes: bool = False) -> V:
+        """The value of an index expression; without `lanes` that of the first lane."""
+        result = self.size(expr.const)
+        for atom, c in expr.terms:
+            result = result + self._atom(atom, lanes) * self.size(c)
+        return result
+
+    def size(self, n: int) -> V:
+        """A size, stride or bound of the program as a constant: the only place where they enter a kernel."""
+        return self.k.const(n, "index")
+
+    def _atom(self, atom: Var | Dyn | Div | Mod, lanes: bool) -> V:
+        k = self.k
+        if isinstance(atom, Var):
+            at = self.env[atom]
+            at = at if isinstance(at, V) else k.const(at, "index")
+            return at + k.iota(self.width) if lanes and atom == self.vector and self.width > 1 else at
+        if isinstance(atom, Dyn):
+            return k.cast(self.value(atom.id), "index")
+        inner = self.index(atom.expr, lanes)
+        return inner // self.size(atom.by) if isinstance(atom, Div) else inner % self.size(atom.by)
+
+    def _varies(self, expr: Expr) -> bool:
+        return self.width > 1 and self.vector in expr.vars
+
+    def _step(self, expr: Expr) -> int | None:
+        """Elements from lane to lane, or None where they are not evenly spaced."""
+        assert self.vector is not None
+        return None if expr.dynamic(self.vector) else expr.coefficient(self.vector)
+
+    def _load(self, instr: Instr) -> V:
+        k = self.k
+        buffer, offset, expr = instr.data
+        buf = self._buffers[buffer]
+        guard = self.value(instr.args[0]) if instr.args else None
+        if not self._varies(expr) and (guard is None or guard.width == 1):
+            return k.load(buf, self._safe(guard, self.address(offset, expr)))
+        step = self._step(expr)
+        if step in (1, -1) and (guard is None or guard.width == 1):
+            first = self.address(offset, expr if step == 1 else expr - (self.width - 1))
+            loaded = self._guarded(buf, first, guard)
+            return loaded if step == 1 else k.shuffle(loaded, loaded, range(self.width)[::-1])
+        return k.load(buf, self._safe(guard, self.address(offset, expr, lanes=True)))
+
+    def _safe(self, guard: V | None, at: V) -> V:
+        """An address that may be read even where the guard does not hold: then the buffer's first element."""
+        return at if guard is None else self.k.select(guard, at, self.k.const(0, "index", at.width))
+
+    def _guarded(self, buf: Buf, at: V, guard: V | None) -> V:
+        """A vector, or zeros without reading where the guard does not hold: a loop of at most one turn."""
+        k = self.k
+        if guard is None:
+            return k.load(buf, at, self.width)
+        zeros = k.const(0, registers(buf.dtype), self.width)
+        with k.for_(0, k.select(guard, k.const(1, "index"), 0), init=[zeros]) as loop:
+            loop.yield_(k.load(buf, at, self.width))
+        return loop.results[0]
+
+    def _const(self, instr: Instr) -> V:
+        return self.k.const(instr.data[0], instr.dtype)
+
+    def _scalar(self, instr: Instr) -> V:
+        return self._scalars[instr.data[0]]
+
+    def _index(self, instr: Instr) -> V:
+        return self.k.cast(self.index(instr.data[0], self._varies(instr.data[0])), instr.dtype)
+
+    def _inside(self, instr: Instr) -> V:
+        expr, lo, hi = instr.data
+        low, high = expr.bounds
+        at = self.index(expr, self._varies(expr))
+        tests = [at >= self.size(lo)] * (low < lo) + [at < self.size(hi)] * (high >= hi)
+        return tests[0] if len(tests) == 1 else tests[0] & tests[1]
+
+    def _map(self, instr: Instr) -> V:
+        k, fn = self.k, instr.data[0]
+        result = k.map(fn, *map(self.value, instr.args), to=instr.dtype)
+        return result if fn in EXACT else k.round_to(result, instr.dtype)
+
+    def _acc(self, instr: Instr) -> V:
+        return self.accumulators[instr.data[0]]
+
+
+_EMIT = {
+    "load": Emitter._load, "const": Emitter._const, "scalar": Emitter._scalar, "index": Emitter._index,
+    "inside": Emitter._inside, "map": Emitter._map, "acc": Emitter._acc,
+}  # fmt: skip
+
+
+def needs(program: Program, roots: Iterable[int]) -> list[int]:
+    """The instructions that `roots` need, operands first."""
+    seen: set[int] = set()
+    pending = list(roots)
+    while pending:
+        id = pending.pop()
+        if id not in seen:
+            seen.add(id)
+            pending += operands(program.instrs[id])
+    return sorted(seen)
+
+
+def operands(instr: Instr) -> list[int]:
+    """The instructions that an instruction reads, those inside index expressions too."""
+    found = list(instr.args)
+    pending = [d for d in instr.data if isinstance(d, Expr)]
+    while pending:
+        for atom, _ in pending.pop().terms:
+            if isinstance(atom, Dyn):
+                found.append(atom.id)
+            elif isinstance(atom, (Div, Mod)):
+                pending.append(atom.expr)
+    return found

@@ -1,0 +1,236 @@
+"""Loop nests as kernels: elementwise chains, and rows with any number of reductions over the same variables.
+
+A work item owns one point of the parallel variables, or `width` of them along the vector. Reductions
+run in phases: a phase is one walk over the reduced variables that feeds all reductions whose operands are known by
+then; values that do not vary along the walk are computed between the phases. On GPU-like devices the lanes of a
+work-group share a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from codegen.builder import Builder, V
+from codegen.emit import Emitter, needs, operands
+from codegen.index import Var
+from codegen.kernels import reduction
+from codegen.nesting import Nest, arrange, element_bytes, lanes
+from codegen.loops import Program, Store
+
+# Work items per work-group where nothing else decides: enough to amortise the cost of a group, small enough to balance.
+GROUP_ITEMS = 64
+# A GPU reads 16 bytes per work item and access at full speed.
+GPU_VECTOR_BYTES = 16
+# Work-groups per compute unit below which groups get smaller, so that all units have work.
+GROUPS_PER_UNIT = 4
+
+
+@dataclass
+class Kernel:
+    """A kernel that waits for its arguments: the program's buffers, offsets and scalars, in this order."""
+
+    mlir: str
+    global_size: tuple[int, int, int]
+    local_size: tuple[int, int, int]
+
+
+def build(name: str, program: Program, caps: Any) -> Kernel:
+    """The kernel of a loop program."""
+    nest = arrange(program)
+    vector_bytes = caps.vector_bytes if caps.is_cpu else GPU_VECTOR_BYTES
+    width = lanes(nest.vector, vector_bytes // element_bytes(program))
+    return _Nest(name, nest, width, caps).kernel()
+
+
+@dataclass
+class _Phase:
+    """One walk over the reduced variables."""
+
+    reductions: list[int] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+
+
+class _Nest:
+    def __init__(self, name: str, nest: Nest, width: int, caps: Any):
+        self.nest, self.program, self.width = nest, nest.program, width
+        along = nest.vector in nest.parallel
+        self.items = prod(v.size for v in nest.parallel)
+        if along:
+            assert nest.vector is not None
+            self.items = self.items // nest.vector.size * -(-nest.vector.size // width)
+        self.local = _local_size(self.items, caps)
+        self.k = Builder(name, 64 if self.program.wide else 32)
+        self.emitter = Emitter(self.k, self.program, nest.vector)
+        self.across_items = along
+        self._levels()
+
+    def kernel(self) -> Kernel:
+        k = self.k
+        groups = -(-self.items // self.local)
+        item = k.global_id(0)
+        if groups * self.local != self.items:
+            with k.if_(item < self.items):
+                self._item(item)
+        else:
+            self._item(item)
+        return Kernel(k.finish(), (groups * self.local, 1, 1), (self.local, 1, 1))
+
+    def _levels(self) -> None:
+        """For each instruction: the phase in which it is known, and whether it varies along the reduced variables."""
+        program = self.program
+        known: list[int] = []
+        self.walks: list[bool] = []
+        for id, instr in enumerate(program.instrs):
+            if instr.op == "acc":
+                known.append(known[program.reductions[instr.data[0]].value] + 1)
+                self.walks.append(False)
+                continue
+            own = bool(program.reduced & program.dependence[id])
+            below = operands(instr)
+            known.append(max((known[a] for a in below), default=0))
+            self.walks.append(own or any(self.walks[a] for a in below))
+        count = max([known[r.value] + 1 for r in program.reductions], default=0)
+        full = [s for s in program.stores if program.reduced & s.expr.vars or self.walks[s.value]]
+        # A store over memory that is loaded waits for the last walk, so that no later walk reads it changed.
+        at = [count if s.in_place else known[s.value] for s in full]
+        self.phases = [_Phase() for _ in range(max([count, *(n + 1 for n in at)], default=0))]
+        for i, r in enumerate(program.reductions):
+            self.phases[known[r.value]].reductions.append(i)
+        for s, n in zip(full, at, strict=True):
+            self.phases[min(n, len(self.phases) - 1)].stores.append(s)
+        self.row_stores = [s for s in program.stores if s not in full]
+
+    def _item(self, item: V) -> None:
+        """One point of the parallel variables. Where the vector does not divide its variable, the rest goes one by one."""
+        nest, emitter, k = self.nest, self.emitter, self.k
+        vars = list(nest.parallel)
+        if self.across_items:
+            last = vars.pop()
+            blocks = -(-last.size // self.width)
+            start = (item % blocks if vars else item) * self.width
+            self._locate(vars, item // blocks)
+            if last.size % self.width == 0:
+                self._point(last, start, self.width)
+                return
+            with k.if_(start <= last.size - self.width):
+                self._point(last, start, self.width)
+            with k.else_(), k.for_(start, last.size) as loop:
+                self._point(last, loop.iv, 1)
+        else:
+            self._locate(vars, item)
+            with emitter.scope():
+                self._rows()
+
+    def _locate(self, vars: list[Var], item: V) -> None:
+        for i, var in enumerate(reversed(vars)):
+            outermost = i == len(vars) - 1
+            self.emitter.env[var] = item if outermost else item % var.size
+            item = item // var.size
+
+    def _point(self, var: Var, at: V, width: int) -> None:
+        self.emitter.env[var] = at
+        self.emitter.width = width
+        with self.emitter.scope():
+            self._rows()
+
+    def _rows(self) -> None:
+        """The phases, then what is stored once a row."""
+        for phase in self.phases:
+            self._prepare(phase)
+            if not self.nest.reduced:
+                self._visit(phase, [])
+                continue
+            self._walk(phase)
+        for store in self.row_stores:
+            self.emitter.store(store)
+
+    def _prepare(self, phase: _Phase) -> None:
+        """Emit what the walk needs but does not change."""
+        roots = [self.program.reductions[r].value for r in phase.reductions] + [s.value for s in phase.stores]
+        width = self.emitter.width
+        if not self.across_items:
+            self.emitter.width = 1
+        for id in needs(self.program, roots):
+            if not self.walks[id] and self.program.instrs[id].op != "const":
+                self.emitter.value(id)
+        self.emitter.width = width
+
+    def _walk(self, phase: _Phase) -> None:
+        """Loop over the reduced variables: whole vectors, then single elements, then both combined."""
+        emitter, nest, k = self.emitter, self.nest, self.k
+        reductions = [self.program.reductions[r] for r in phase.reductions]
+        if self.across_items:
+            acc = self._loop(list(nest.reduced), phase, self._start(reductions, emitter.width), emitter.width)
+        else:
+            inner = nest.reduced[-1]
+            whole = inner.size // self.width * self.width
+            acc = self._loop(list(nest.reduced), phase, self._start(reductions, self.width), self.width, (0, whole))
+            acc = _each(reductions, acc, lambda r, a: reduction.across(k, r.fn, a))
+            if whole < inner.size:
+                rest = self._start(reductions, 1)
+                rest = self._loop(list(nest.reduced), phase, rest, 1, (whole, inner.size))
+                both = zip(_split(reductions, acc), _split(reductions, rest), reductions, strict=True)
+                acc = [v for a, b, r in both for v in reduction.merge(k, r.fn, a, b)]
+        for number, r, values in zip(phase.reductions, reductions, _split(reductions, acc), strict=True):
+            result = k.cast(values[1], "i64") if r.fn.startswith("arg") else k.round_to(values[0], r.dtype)
+            emitter.accumulators[number] = result
+
+    def _start(self, reductions: list[Any], width: int) -> list[V]:
+        return [v for r in reductions for v in reduction.start(self.k, r.fn, r.dtype, width)]
+
+    def _loop(
+        self, vars: list[Var], phase: _Phase, acc: list[V], width: int, bounds: tuple[int, int] | None = None
+    ) -> list[V]:
+        """Nested loops over `vars`; bounds: of the innermost, which steps by `width` if it is the vector."""
+        if not vars:
+            with self.emitter.scope():
+                return self._visit(phase, acc)
+        var, *rest = vars
+        inner = not rest and bounds is not None
+        lo, hi = bounds if inner and bounds else (0, var.size)
+        with self.k.for_(lo, hi, width if inner else 1, init=acc) as loop:
+            self.emitter.env[var] = loop.iv
+            before, self.emitter.width = self.emitter.width, width
+            loop.yield_(*self._loop(rest, phase, loop.args, width, bounds))
+            self.emitter.width = before
+        return loop.results
+
+    def _visit(self, phase: _Phase, acc: list[V]) -> list[V]:
+        """One element, or vector of elements, of a walk."""
+        emitter, k = self.emitter, self.k
+        result: list[V] = []
+        reductions = [self.program.reductions[r] for r in phase.reductions]
+        for r, values in zip(reductions, _split(reductions, acc), strict=True):
+            width = values[0].width
+            value = k.broadcast(emitter.value(r.value), width)
+            position = None
+            if r.fn.startswith("arg"):
+                position = k.broadcast(emitter.index(r.position, emitter._varies(r.position)), width)
+            result += reduction.step(k, r.fn, values, value, position)
+        for store in phase.stores:
+            emitter.value(store.value)
+        for store in phase.stores:
+            emitter.store(store)
+        return result
+
+
+def _split(reductions: list[Any], values: list[V]) -> list[list[V]]:
+    """The accumulators of each reduction."""
+    rest = iter(values)
+    return [[next(rest) for _ in range(2 if r.fn.startswith("arg") else 1)] for r in reductions]
+
+
+def _each(reductions: list[Any], values: list[V], change: Callable[[Any, list[V]], list[V]]) -> list[V]:
+    return [v for r, a in zip(reductions, _split(reductions, values), strict=True) for v in change(r, a)]
+
+
+def _local_size(items: int, caps: Any) -> int:
+    """Work items per group: a power of two, fewer where that leaves compute units idle."""
+    size = min(GROUP_ITEMS if caps.is_cpu else 4 * GROUP_ITEMS, caps.max_work_group_size)
+    floor = 1 if caps.is_cpu else max(1, min(size, caps.subgroup_size or 32))
+    while size > floor and items < size * caps.compute_units * GROUPS_PER_UNIT:
+        size //= 2
+    return max(size, 1)

@@ -1,0 +1,70 @@
+"""Combining values: identities, steps and merges of the reductions."""
+
+from __future__ import annotations
+
+from codegen.builder import Builder, V
+from codegen.emit import registers
+from ops_core.dtypes import BY_NAME
+
+STEP = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "or", "all": "and"}
+
+
+def start(k: Builder, fn: str, dtype: str, width: int) -> list[V]:
+    """Accumulators before the first element: a value, and a position for argmax and argmin."""
+    position = [k.const(0, "index", width)] if fn.startswith("arg") else []
+    return [k.const(_identity(fn.removeprefix("arg"), dtype), registers(dtype), width), *position]
+
+
+def _identity(fn: str, dtype: str) -> int | float | bool:
+    kind, bits = BY_NAME[dtype].kind, 8 * BY_NAME[dtype].bytes
+    if fn in ("sum", "any"):
+        return 0
+    if fn in ("prod", "all"):
+        return 1
+    lowest = fn in ("amax", "max")
+    if kind == "b":
+        return not lowest
+    if kind == "f":
+        return float("-inf") if lowest else float("inf")
+    low, high = (0, (1 << bits) - 1) if kind == "u" else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    return low if lowest else high
+
+
+def step(k: Builder, fn: str, acc: list[V], value: V, position: V | None) -> list[V]:
+    """Accumulators after one more element; positions come in rising order within a lane."""
+    if position is None:
+        return [k.map(STEP[fn], acc[0], value)]
+    better = _better(k, fn, value, acc[0])
+    return [k.select(better, value, acc[0]), k.select(better, position, acc[1])]
+
+
+def merge(k: Builder, fn: str, a: list[V], b: list[V]) -> list[V]:
+    """Two accumulators of different elements as one; of equal values the first position wins."""
+    if len(a) == 1:
+        return [k.map(STEP[fn], a[0], b[0])]
+    tie = (a[0] == b[0]) | ((a[0] != a[0]) & (b[0] != b[0]))
+    take = k.select(tie, b[1] < a[1], _better(k, fn, b[0], a[0]))
+    return [k.select(take, b[0], a[0]), k.select(take, b[1], a[1])]
+
+
+def across(k: Builder, fn: str, acc: list[V]) -> list[V]:
+    """The lanes of vector accumulators as one scalar each, in a fixed order."""
+    if acc[0].width == 1:
+        return acc
+    if len(acc) == 1:
+        return [k.reduce(STEP[fn], acc[0])]
+    lanes = [[k.lane(v, i) for v in acc] for i in range(acc[0].width)]
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = [merge(k, fn, a, b) for a, b in zip(lanes[:half], lanes[half:], strict=True)]
+    return lanes[0]
+
+
+def _better(k: Builder, fn: str, new: V, old: V) -> V:
+    """Whether `new` replaces `old`: strictly beyond it, or the first NaN."""
+    if new.dtype == "bool":
+        return (new & ~old) if fn == "argmax" else (~new & old)
+    beyond = new > old if fn == "argmax" else new < old
+    if BY_NAME[new.dtype].kind != "f":
+        return beyond
+    return beyond | ((new != new) & (old == old))

@@ -1,0 +1,131 @@
+"""Loop order: splits, orders and collapses the variables of a program, and picks the one that vectors run along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.index import Div, Expr, Mod, Var, variable
+from codegen.loops import Program
+from ops_core.dtypes import BY_NAME
+
+# A strided access of a vector costs about as much as this many contiguous ones gain.
+STRIDED_COST = 2
+
+
+@dataclass
+class Nest:
+    """A program with its loops in order, outermost first. vector: the variable that vectors run along, innermost."""
+
+    program: Program
+    parallel: tuple[Var, ...]
+    reduced: tuple[Var, ...]
+    vector: Var | None
+
+
+def arrange(program: Program) -> Nest:
+    """The loop nest of a program."""
+    program = _collapse(_order(_split(program)))
+    vector = _vector(program)
+    vars = [v for v in program.vars if v != vector] + ([vector] if vector else [])
+    return Nest(
+        program,
+        tuple(v for v in vars if v not in program.reduced),
+        tuple(v for v in vars if v in program.reduced),
+        vector,
+    )
+
+
+def element_bytes(program: Program) -> int:
+    """Bytes of the widest float that the program computes with, at least 4: what decides how many lanes fit."""
+    kept = [b.dtype for b in program.buffers] + [r.dtype for r in program.reductions]
+    return max([4, *(BY_NAME[d].bytes for d in kept if BY_NAME[d].kind == "f")])
+
+
+def lanes(vector: Var | None, wanted: int) -> int:
+    """The greatest power of two up to `wanted` that fits the variable."""
+    size = vector.size if vector else 1
+    return 1 << (min(wanted, size).bit_length() - 1) if size else 1
+
+
+def _split(program: Program) -> Program:
+    """Split variables that are divided, so that accesses become affine. Variables of size 1 go."""
+    gone = {v: Expr() for v in program.vars if v.size == 1}
+    if gone:
+        kept = tuple(v for v in program.vars if v.size != 1)
+        program = program.rewrite(kept, program.reduced - gone.keys(), lambda e: e.subs(gone))
+    while found := _divided(program):
+        var, by = found
+        fresh = max(v.id for v in program.vars) + 1
+        high, low = Var(fresh, var.size // by), Var(fresh + 1, by)
+        env = {var: variable(high) * by + variable(low)}
+        vars = tuple(n for v in program.vars for n in ((high, low) if v == var else (v,)))
+        reduced = program.reduced - {var} | ({high, low} if var in program.reduced else frozenset())
+        program = program.rewrite(vars, reduced, lambda e, env=env: e.subs(env))  # type: ignore[misc]
+    return program
+
+
+def _divided(program: Program) -> tuple[Var, int] | None:
+    """A variable that is divided by a divisor of its size."""
+    pending = list(program.accesses())
+    while pending:
+        for atom, _ in pending.pop().terms:
+            if isinstance(atom, (Div, Mod)):
+                inner = atom.expr
+                var = inner.terms[0][0]
+                if len(inner.terms) == 1 and isinstance(var, Var) and inner.terms[0][1] == 1 and not inner.const:
+                    if 1 < atom.by < var.size and var.size % atom.by == 0:
+                        return var, atom.by
+                pending.append(inner)
+    return None
+
+
+def _order(program: Program) -> Program:
+    """Outer to inner by falling stride in the access that has most variables; stores decide over loads."""
+    accesses = [s.expr for s in program.stores] + [i.data[2] for i in program.instrs if i.op == "load"]
+    if not accesses:
+        return program
+    leader = max(accesses, key=lambda e: len(e.vars))
+    rank = {v: abs(leader.coefficient(v) or 0) for v in program.vars}
+    ranked = iter(sorted((v for v in program.vars if rank[v]), key=lambda v: -rank[v]))
+    vars = tuple(next(ranked) if rank[v] else v for v in program.vars)
+    return program.rewrite(vars, program.reduced, lambda e: e)
+
+
+def _collapse(program: Program) -> Program:
+    """Join neighbours that every access walks as one."""
+    while pair := _joinable(program):
+        a, b = pair
+        joined = Var(max(v.id for v in program.vars) + 1, a.size * b.size)
+        env = {a: variable(joined) // b.size, b: variable(joined) % b.size}
+        vars = tuple(joined if v == b else v for v in program.vars if v != a)
+        reduced = program.reduced - {a, b} | ({joined} if b in program.reduced else frozenset())
+        program = program.rewrite(vars, reduced, lambda e, env=env: e.subs(env))  # type: ignore[misc]
+    return program
+
+
+def _joinable(program: Program) -> tuple[Var, Var] | None:
+    for reduced in (False, True):
+        same = [v for v in program.vars if (v in program.reduced) == reduced]
+        for a, b in zip(same, same[1:]):
+            if all(_walks_as_one(expr, a, b) for expr in program.accesses()):
+                return a, b
+    return None
+
+
+def _walks_as_one(expr: Expr, a: Var, b: Var) -> bool:
+    outer, inner = expr.coefficient(a), expr.coefficient(b)
+    return outer is not None and inner is not None and outer == inner * b.size
+
+
+def _vector(program: Program) -> Var | None:
+    """The variable along which most accesses are contiguous; the innermost of equals."""
+    accesses = [(s.expr, 2) for s in program.stores] + [(i.data[2], 1) for i in program.instrs if i.op == "load"]
+    best, best_score = None, 0
+    for var in program.vars:
+        score = 0
+        for expr, gain in accesses:
+            if not expr.dynamic(var) and (step := expr.coefficient(var)) != 0:
+                score += gain if step in (1, -1) else -STRIDED_COST
+        if best is None or score >= best_score:
+            best, best_score = var, score
+    return best

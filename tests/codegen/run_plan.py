@@ -1,0 +1,99 @@
+"""Runs plans on an OpenCL device, slots being NumPy arrays: the test bench of codegen."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codegen.plan import Plan
+from lazy_backend.driver.capabilities import Capabilities
+
+NUMBER = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64, "bool": np.uint8}
+
+
+@cache
+def device(platform: str = "Intel") -> tuple[Any, Any]:
+    """A pyopencl context and queue on the first platform whose name has `platform` in it."""
+    if "OCL_ICD_VENDORS" not in os.environ:
+        folder = Path(tempfile.mkdtemp(prefix="icd"))
+        root, site = Path(sysconfig.get_path("data")), Path(sysconfig.get_path("platlib"))
+        for library in (root / "lib/libintelocl.so", *site.glob("pyopencl/.libs/libpocl-*.so")):
+            (folder / f"{library.name.split('.')[0]}.icd").write_text(str(library))
+        os.environ["OCL_ICD_VENDORS"] = str(folder)
+    import pyopencl as cl
+
+    found = next(p for p in cl.get_platforms() if platform in p.name)
+    context = cl.Context(found.get_devices())
+    return context, cl.CommandQueue(context, properties=cl.command_queue_properties.PROFILING_ENABLE)
+
+
+def capabilities(**changes: Any) -> Capabilities:
+    """A CPU with 512-bit vectors, or what `changes` make of it."""
+    known = {
+        "language": "opencl", "is_cpu": True, "compute_units": 2, "max_work_group_size": 4096, "vector_bytes": 64,
+        "max_kernel_args": 256, "has_f16": True, "has_f64": True, "has_f32_atomics": True, "has_i64_atomics": True,
+    }  # fmt: skip
+    return Capabilities(**(known | changes)).complete()
+
+
+class Runner:
+    """A plan whose kernels are built, ready to run on memory that stays on the device."""
+
+    def __init__(self, plan: Plan, slots: Mapping[int, np.ndarray], params: Sequence[Any] = (), platform: str = "Intel"):
+        import pyopencl as cl
+
+        self.cl, self.plan, self.params = cl, plan, params
+        self.context, self.queue = device(platform)
+        flags = cl.mem_flags
+        self.slots = {
+            n: cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=a) if a.nbytes else None
+            for n, a in slots.items()
+        }
+        self.arena = cl.Buffer(self.context, flags.READ_WRITE, max(plan.arena_bytes, 1))
+        self.temps = [self.arena.get_sub_region(t.offset, max(t.nbytes, 1)) for t in plan.temps]
+        self.kernels = [
+            getattr(cl.Program(self.context, k.source).build(options=["-cl-std=CL3.0"] if platform == "Intel" else []), k.name)
+            for k in plan.kernels
+        ]
+
+    def run(self) -> list[Any]:
+        """Run all launches; returns their events."""
+        return [
+            self.cl.enqueue_nd_range_kernel(self.queue, self._bound(launch), launch.global_size, launch.local_size)
+            for launch in self.plan.launches
+        ]
+
+    def _bound(self, launch: Any) -> Any:
+        kernel = self.kernels[launch.kernel]
+        for i, arg in enumerate(launch.args):
+            kernel.set_arg(i, self._argument(arg))
+        return kernel
+
+    def _argument(self, arg: Any) -> Any:
+        if arg.kind == "slot":
+            return self.slots[arg.value]
+        if arg.kind == "temp":
+            return self.temps[arg.value]
+        if arg.kind == "local":
+            return self.cl.LocalMemory(arg.value)
+        return NUMBER[arg.type](self.params[arg.value] if arg.kind == "scalar" else arg.value)
+
+    def read(self, slot: int, like: np.ndarray) -> np.ndarray:
+        out = np.empty_like(like)
+        if out.nbytes:
+            self.cl.enqueue_copy(self.queue, out, self.slots[slot])
+        return out
+
+
+def run_plan(plan: Plan, slots: Mapping[int, np.ndarray], params: Sequence[Any] = (), platform: str = "Intel") -> dict[int, np.ndarray]:
+    """The memory of all slots after the plan."""
+    runner = Runner(plan, slots, params, platform)
+    runner.run()
+    return {n: runner.read(n, a) for n, a in slots.items()}
