@@ -1,4 +1,4 @@
-"""Builds the C++ part of the device, `lazy_backend._C`, and the OpenCL driver. Everything else is said in pyproject.toml."""
+"""Builds `lazy_backend._C` and the OpenCL driver. Everything else is said in pyproject.toml."""
 
 from pathlib import Path
 

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from lazy_backend import _C
 from torch.types import Device
+
+from lazy_backend import _C
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class DeviceProperties:
 
 
 def index_of(device: Device) -> int:
-    """The index that `device` names; the current device's for None or a device without index. Raises for another type."""
+    """The index that `device` names; the current device's without one. Raises ValueError for another type."""
     if device is None:
         return current_device()
     if isinstance(device, int):
@@ -62,7 +63,7 @@ def set_device(device: Device) -> None:
     torch._C._accelerator_setDeviceIndex(index_of(device))
 
 
-class device:  # noqa: N801 - as torch.cuda.device
+class device:
     """Context manager: makes a device current inside."""
 
     def __init__(self, device: Device) -> None:
@@ -75,7 +76,7 @@ class device:  # noqa: N801 - as torch.cuda.device
         torch._C._accelerator_setDeviceIndex(self._previous)
 
 
-class device_of(device):  # noqa: N801 - as torch.cuda.device_of
+class device_of(device):
     """Context manager: makes the device of a lazy tensor current inside."""
 
     def __init__(self, tensor: torch.Tensor) -> None:

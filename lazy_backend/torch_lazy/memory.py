@@ -1,10 +1,11 @@
-"""Device memory. Asking runs and waits for what was recorded, so that the numbers are the program's, not the queue's."""
+"""Device memory. Asking waits for what was recorded, so that the numbers are the program's, not the queue's."""
 
 from __future__ import annotations
 
 import torch
-from lazy_backend import _C
 from torch.types import Device
+
+from lazy_backend import _C
 
 from .devices import get_device_properties, index_of
 

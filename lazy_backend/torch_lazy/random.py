@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import torch
-from lazy_backend import _C
 from torch import Tensor
 from torch.types import Device
+
+from lazy_backend import _C
 
 from .devices import device_count, index_of
 

@@ -17,7 +17,8 @@ class Stream(torch.Stream):
     """A stream of a lazy device: `Stream(device=None, priority=0)`; also a context manager."""
 
     def __new__(cls, device: Device = None, priority: int = 0, **ids: Any) -> Stream:
-        if ids:  # stream_id, device_index, device_type: a handle of an existing stream
+        """A new stream, or with stream_id, device_index and device_type a handle of an existing one."""
+        if ids:
             return super().__new__(cls, priority=priority, **ids)
         return super().__new__(cls, torch.device("lazy", index_of(device)), priority=priority)
 
@@ -26,6 +27,7 @@ class Event(torch.Event):
     """A point in a device's work: `Event(enable_timing=False, blocking=False, device=None)`."""
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, device: Device = None) -> Event:
+        """A new event, not recorded yet."""
         return super().__new__(
             cls, torch.device("lazy", index_of(device)), enable_timing=enable_timing, blocking=blocking
         )

@@ -21,7 +21,7 @@ def reset_stats() -> None:
     _C.reset_stats()
 
 
-class window:  # noqa: N801 - reads as a verb's object: `with torch.lazy.window(1):`
+class window:
     """`window(n)`: from now on a window has at most `n` ops (1: eager mode). As a context manager, only inside."""
 
     def __init__(self, length: int) -> None:
