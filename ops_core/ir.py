@@ -52,7 +52,7 @@ class Graph:
     _next: int = 0
 
     def add_multi(
-        self, op: str, inputs: tuple[Value, ...], specs: list[tuple[tuple[int, ...], str]], **attrs: Any
+        self, op: str, inputs: tuple[Value, ...], specs: list[tuple[tuple[int, ...], str]], /, **attrs: Any
     ) -> tuple[Value, ...]:
         """Append a node with several outputs, one (shape, dtype) each."""
         node = Node(op, inputs, attrs, self.origin)
@@ -61,7 +61,7 @@ class Graph:
         self.nodes.append(node)
         return node.outputs
 
-    def add(self, op: str, inputs: tuple[Value, ...], shape: tuple[int, ...], dtype: str, **attrs: Any) -> Value:
+    def add(self, op: str, inputs: tuple[Value, ...], shape: tuple[int, ...], dtype: str, /, **attrs: Any) -> Value:
         """Append a node with one output."""
         return self.add_multi(op, inputs, [(shape, dtype)], **attrs)[0]
 
