@@ -10,6 +10,16 @@ CSRC = Path("lazy_backend/csrc")
 # Our own code is warning-free; torch's headers are system headers, so that -Werror is about ours alone.
 FLAGS = ["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
 
+
+class Build(BuildExtension):
+    """Keeps the object files in build/, where an editable install would start from nothing each time."""
+
+    def run(self) -> None:
+        """Build what is out of date."""
+        self.build_temp = "build/objects"
+        super().run()
+
+
 setup(
     ext_modules=[
         Extension(
@@ -31,5 +41,5 @@ setup(
             language="c++",
         ),
     ],
-    cmdclass={"build_ext": BuildExtension.with_options(use_ninja=True)},
+    cmdclass={"build_ext": Build},
 )
