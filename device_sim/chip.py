@@ -118,6 +118,9 @@ def load(chip: str) -> Chip:
         raise BadChip(f"{path}: {error}") from None
 
 
+_PARSE: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "bool": lambda text: text.lower() in ("1", "true")}
+
+
 def with_settings(chip: Chip, settings: Iterable[str]) -> Chip:
     """A chip with `key=value` changes, `peak_gflops.bf16=1000` among them. Raises `BadChip`."""
     for setting in settings:
@@ -127,10 +130,11 @@ def with_settings(chip: Chip, settings: Iterable[str]) -> Chip:
         base, _, dtype = key.partition(".")
         kind = _known(base)
         try:
-            value: Any = {"str": str, "int": int, "bool": lambda t: t.lower() in ("1", "true")}.get(kind, float)(text)
+            value = _PARSE.get(kind, float)(text)
         except ValueError:
             raise BadChip(f"{key}: {text!r} is no {kind}") from None
-        chip = replace(chip, **{base: {**chip.peak_gflops, dtype: value} if dtype else value})
+        change: dict[str, Any] = {base: {**chip.peak_gflops, dtype: value} if dtype else value}
+        chip = replace(chip, **change)
     return validate(chip)
 
 

@@ -1,8 +1,8 @@
-"""The virtual clock: when each command of a trace runs on a chip. No wall time enters, so the same trace gives the same times.
+"""The virtual clock: when each command of a trace runs on a chip. No wall time enters: one trace, one set of times.
 
-One host submits commands; each takes `submit_us` of its time. A queue runs its commands in order. A command starts when
-the one before it has ended (plus `gap_us`) and its submission has reached the chip (`launch_us` later); so launch cost is
-hidden as long as the host runs ahead, and exposed where it does not.
+One host submits commands; each takes `submit_us` of its time. A queue runs its commands in order. A command starts
+when the one before it has ended (plus `gap_us`) and its submission has reached the chip (`launch_us` later); so launch
+cost is hidden as long as the host runs ahead, and exposed where it does not.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .chip import Chip
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel does. flops: operations by dtype ("special": transcendental); bytes: memory traffic; groups: work-groups."""
+    """What a kernel does. flops: operations by dtype ("special": transcendental); bytes: traffic."""
 
     flops: dict[str, float] = field(default_factory=dict)
     bytes: float = 0.0

@@ -1,9 +1,9 @@
 """Planned faults: a TOML plan says what goes wrong at which call, so that a host's behaviour under faults is a test.
 
-    [[fault]]
-    kind = "launch_failed"   # a row of KINDS
-    at = 3                   # at the third call of that kind (from 1); every = 5: at each fifth
-    kernel = "softmax.*"     # only calls whose kernel's name matches
+[[fault]]
+kind = "launch_failed"   # a row of KINDS
+at = 3                   # at the third call of that kind (from 1); every = 5: at each fifth
+kernel = "softmax.*"     # only calls whose kernel's name matches
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "core_op": (handle, handle, text, u32, u32, ct.POINTER(Tensor), text),
 }
 OPTIONAL = frozenset(
-    ("host_pointer", "event_time_ns", "flush", "program_load", "program_binary", "program_destroy")
-    + ("kernel_create", "kernel_destroy", "launch", "core_op")
+    {"host_pointer", "event_time_ns", "flush", "program_load", "program_binary", "program_destroy"}
+    | {"kernel_create", "kernel_destroy", "launch", "core_op"}
 )
 PROTOTYPES = {
     name: ct.CFUNCTYPE(handle if name == "last_error" else i32, *parameters) for name, parameters in ENTRIES.items()

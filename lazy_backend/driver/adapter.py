@@ -7,7 +7,6 @@ not hold a lock which a GIL holder waits for. Python objects cross as numbers.
 from __future__ import annotations
 
 import ctypes as ct
-import itertools
 import json
 import threading
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from typing import Any
 from . import abi, errors
 from .base import Arg, Buffer, Device, Driver, Local, Scalar, Tensor
 
+# Handles are no addresses on any 64-bit machine: a host that touches one faults at once.
+_FIRST = 0xDEAD_0000_0000_0000
 _FAILED = errors.InvalidArgument.status
 _made: dict[Driver, Adapter] = {}  # tables live as long as the process: C++ holds their addresses
 
@@ -33,7 +34,7 @@ class Adapter:
     def __init__(self, driver: Driver):
         self.driver = driver
         self.objects: dict[int, Any] = {}
-        self.numbers = itertools.count(1)  # 0 is NULL
+        self.next = _FIRST
         self.local = threading.local()  # .error: the bytes of last_error()
         # A device entry stays NULL where the class has not written the method.
         self.entries = {
@@ -41,21 +42,21 @@ class Adapter:
             for name, prototype in abi.PROTOTYPES.items()
             if name in _DRIVER_CALLS or name == "last_error" or driver.device_class.has(name)
         }
-        self.api = abi.DriverApi(
-            ct.sizeof(abi.DriverApi), abi.MAJOR, abi.MINOR, driver.name.encode(), **self.entries
-        )
+        self.api = abi.DriverApi(ct.sizeof(abi.DriverApi), abi.MAJOR, abi.MINOR, driver.name.encode(), **self.entries)
 
     def keep(self, value: Any) -> int:
         """A number for an object, until `drop`."""
-        number = next(self.numbers)
-        self.objects[number] = value
-        return number
+        self.next += 1
+        self.objects[self.next] = value
+        return self.next
 
     def object(self, number: int | None) -> Any:
-        """The object of a number. Raises `InvalidArgument` for a number that is not one of ours."""
+        """The object of a number. Raises `MemoryFault` for one given back, `InvalidArgument` for one never ours."""
         try:
             return self.objects[number or 0]
         except KeyError:
+            if _FIRST < (number or 0) <= self.next:
+                raise errors.MemoryFault(f"handle {number:#x} is used after it was freed or destroyed") from None
             raise errors.InvalidArgument(f"no such handle: {number or 0:#x}") from None
 
     def _entry(self, name: str) -> Callable[..., Any]:

@@ -147,7 +147,7 @@ class Device:
         local_size: tuple[int, int, int],
         args: list[Arg],
     ) -> None:
-        """Queue a kernel. Sizes count work-items; global is a multiple of local; local (0, 0, 0): the driver chooses."""
+        """Queue a kernel. Sizes count work-items; global is a multiple of local; local 0, 0, 0: the driver chooses."""
         raise self._missing("launch")
 
     # core ops: level 1; library entries: level 3

@@ -29,7 +29,7 @@ def compiler() -> str:
 
 
 def shared_library(source: str, *flags: str) -> Path:
-    """The shared library of a C text, from the cache or freshly built. Raises `BuildFailed` with the compiler's words."""
+    """The shared library of a C text, cached or freshly built. Raises `BuildFailed` with the compiler's words."""
     command = [compiler(), "-std=gnu11", "-shared", "-fPIC", *flags, f"-I{INCLUDE}"]
     header = (INCLUDE / "lazy_driver.h").read_text()
     digest = hashlib.sha256("\0".join([*command, header, source]).encode()).hexdigest()[:24]

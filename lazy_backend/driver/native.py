@@ -1,5 +1,6 @@
-"""A C driver seen as the Python twin: `NativeDriver(table address)`. Conformance and tests talk to any chip this way."""
+"""A C driver seen as the Python twin: `NativeDriver(address)`. Conformance and tests talk to any chip this way."""
 
+# ruff: noqa: D102  (the methods of the contract are documented in lazy_backend.driver.base)
 from __future__ import annotations
 
 import ctypes as ct
@@ -183,13 +184,17 @@ class NativeDevice(Device):
         packed = (abi.Arg * max(1, len(args)))(*map(_pack_arg, args))
         self._call("launch", queue, kernel, size3(*global_size), size3(*local_size), len(args), packed)
 
-    def core_op(
-        self, queue: ct.c_void_p, name: str, outputs: list[Tensor], inputs: list[Tensor], attrs: dict
-    ) -> None:
+    def core_op(self, queue: ct.c_void_p, name: str, outputs: list[Tensor], inputs: list[Tensor], attrs: dict) -> None:
         tensors = [_pack_tensor(t) for t in (*outputs, *inputs)]
         packed = (abi.Tensor * max(1, len(tensors)))(*tensors)
         self._call(
-            "core_op", queue, name.encode(), len(outputs), len(tensors), packed, json.dumps(attrs, sort_keys=True).encode()
+            "core_op",
+            queue,
+            name.encode(),
+            len(outputs),
+            len(tensors),
+            packed,
+            json.dumps(attrs, sort_keys=True).encode(),
         )
 
 

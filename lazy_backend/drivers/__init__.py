@@ -1,1 +1,1 @@
-"""The drivers that come with the package. Vendors' own are found through entry points (`lazy_backend.driver.discovery`)."""
+"""The drivers that come with the package. Others are found through entry points (`lazy_backend.driver.discovery`)."""

@@ -37,7 +37,9 @@ def _pyopencl_libraries(prefix: str) -> list[Path]:
     if spec is None or spec.origin is None:
         return []
     package = Path(spec.origin).parent
-    return sorted(path for folder in (package / ".libs", package.parent / "pyopencl.libs") for path in folder.glob(prefix))
+    return sorted(
+        path for folder in (package / ".libs", package.parent / "pyopencl.libs") for path in folder.glob(prefix)
+    )
 
 
 def driver_libraries() -> dict[str, str]:

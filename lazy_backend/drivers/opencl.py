@@ -96,7 +96,9 @@ def library() -> Path:
     for suffix in EXTENSION_SUFFIXES:
         if (path := folder / f"_opencl{suffix}").exists():
             return path
-    raise Unsupported(f"the OpenCL driver is not built: no _opencl{EXTENSION_SUFFIXES[0]} in {folder}; install the package")
+    raise Unsupported(
+        f"the OpenCL driver is not built: no _opencl{EXTENSION_SUFFIXES[0]} in {folder}; install the package"
+    )
 
 
 def driver() -> str:

@@ -1,0 +1,222 @@
+"""What a kernel costs: operations and memory traffic, read off its source, or off a core op's shapes.
+
+Generated kernels are regular: one operation a line, one new name a line, loops with computable bounds. So a line costs
+its operator times its lanes times the turns of the loops around it; and an access moves the elements that differ with
+the loops and ids its index depends on. Ids count as 0 where a bound needs a number: one work-item stands for all.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections import Counter, defaultdict
+from typing import Any
+
+from lazy_backend.driver.base import Arg, Buffer, Scalar, Tensor
+
+from .clock import Work
+
+_BYTES = {"char": 1, "uchar": 1, "bool": 1, "short": 2, "ushort": 2, "half": 2, "int": 4, "uint": 4, "float": 4}
+_BYTES |= {"long": 8, "ulong": 8, "double": 8, "size_t": 8}
+_BYTES |= {f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_TYPE = r"(?:const )?(?P<type>\w+?)(?P<lanes>2|4|8|16)?"
+_FUNCTION = re.compile(r"^(?!\s)[^\n;{}#]*?\b(\w+)\s*\(([^\n;{}]*)\)\s*\{\n(.*?)^\}", re.S | re.M)
+_FOR = re.compile(r"for \(\w+ (\w+) = ([^;]+); \w+ < ([^;]+); \w+ \+= ([^;)]+)\)")
+_DEFINE = re.compile(rf"^{_TYPE} (?P<name>\w+) = (?P<value>.*);$")
+_SPECIAL = re.compile(r"\b(?:exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|erf|erfc|sqrt|rsqrt|atan2?)f?\(")
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+
+
+_IDS = re.compile(r"get_(global|local|group)_id\((\d)\)")
+_SIZES = re.compile(r"\b(global|local)\[(\d)\]")
+_FLOATS = {"float": "f32", "double": "f64", "half": "f16"}
+
+
+def functions(source: str) -> dict[str, tuple[str, str]]:
+    """Name -> (parameters, body) of every function of a source."""
+    return {name: (parameters, body) for name, parameters, body in _FUNCTION.findall(source)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _pointers(source: str, kernel: str) -> tuple[tuple[str, str, int, bool], ...]:
+    """(name, element type, argument index, is constant) of the kernel's buffers."""
+    parameters, body = functions(source).get(kernel, ("", ""))
+    if "**" in parameters:
+        unpacked = re.findall(r"(const )?(\w+) \*\s*(?:restrict )?(\w+) = [^;]*args\[(\d+)\]", body)
+        return tuple((name, type_, int(index), bool(const)) for const, type_, name, index in unpacked)
+    found = []
+    for index, parameter in enumerate(parameters.split(",")):
+        if match := re.search(r"(const )?(?:__global )?(\w+) \*\s*(?:restrict )?(\w+)$", parameter.strip()):
+            found.append((match[3], match[2], index, bool(match[1])))
+    return tuple(found)
+
+
+def constant_arguments(source: str, kernel: str) -> list[bool]:
+    """By argument index: whether it is a buffer that the kernel only reads."""
+    constant = {index: const for _, _, index, const in _pointers(source, kernel)}
+    return [constant.get(i, False) for i in range(max(constant, default=-1) + 1)]
+
+
+Size = tuple[int, int, int]
+
+
+class _Walk:
+    """One pass over a kernel's lines. `flops`: operations by dtype; `traffic`: bytes by buffer; of the whole launch."""
+
+    def __init__(self, source: str, kernel: str, global_size: Size, local_size: Size, scalars: dict[str, int]):
+        parameters, body = functions(source)[kernel]
+        self.source = source
+        self.sizes = {"global": global_size, "local": local_size}
+        self.spans = {f"group{d}": global_size[d] // local_size[d] for d in range(3)}
+        self.spans |= {f"local{d}": local_size[d] for d in range(3)}
+        self.values: dict[str, int] = dict(scalars)
+        self.depends: dict[str, frozenset[str]] = {}
+        self.turns = 1.0 if "**" in parameters else float(math.prod(global_size))
+        self.buffers = {name: _BYTES.get(type_, 4) for name, type_, _, _ in _pointers(source, kernel)}
+        self.flops: dict[str, float] = defaultdict(float)
+        self.traffic: dict[str, float] = defaultdict(float)
+        self._walk(body)
+
+    def _walk(self, body: str) -> None:
+        outer: list[float] = []
+        for line in map(str.strip, body.splitlines()):
+            if loop := _FOR.search(line):
+                outer.append(self.turns)
+                self.turns *= self._enter(*loop.groups())
+            elif line.startswith("}"):
+                self.turns = outer.pop() if outer else self.turns
+                if line.endswith("{"):
+                    outer.append(self.turns)
+            elif line.endswith("{"):
+                outer.append(self.turns)
+            else:
+                self._line(line)
+
+    def _enter(self, name: str, low: str, high: str, step: str) -> int:
+        """Begin a loop; its turns, 1 where a bound is not known."""
+        first, last, by = (self._value(text) for text in (low, high, step))
+        turns = 1 if first is None or last is None or not by else max(0, -(-(last - first) // by))
+        key = f"loop {name}"
+        self.spans[key] = turns
+        self.depends[name] = self._dependence(low) | {key}
+        self.values[name] = first or 0
+        return turns
+
+    def _value(self, text: str) -> int | None:
+        """An integer expression over known names."""
+        text = _SIZES.sub(lambda m: str(self.sizes[m[1]][int(m[2])]), _IDS.sub("0", text))
+        text = re.sub(r"\((?:u?int\w*|u?long|size_t|int64_t)\)|(?<=\d)[uUlL]+\b", "", text).replace("/", "//")
+        if not re.fullmatch(r"[\w\s()+*/%-]+", text) or not set(_NAME.findall(text)) <= set(self.values):
+            return None
+        try:
+            return int(eval(text, {"__builtins__": {}}, self.values))
+        except (ArithmeticError, SyntaxError, TypeError):
+            return None
+
+    def _dependence(self, text: str) -> frozenset[str]:
+        """The loops and ids that an expression varies with."""
+        names = (self.depends.get(name, frozenset()) for name in _NAME.findall(text))
+        ids: set[str] = set()
+        for kind, d in _IDS.findall(text):
+            ids |= {f"group{d}", f"local{d}"} if kind == "global" else {f"{kind}{d}"}
+        return frozenset(ids).union(*names)
+
+    def _line(self, line: str) -> None:
+        if define := _DEFINE.match(line):
+            self.depends[define["name"]] = self._dependence(define["value"])
+            if (value := self._value(define["value"])) is not None:
+                self.values[define["name"]] = value
+        for dtype, count in _line_flops(self.source, line).items():
+            self.flops[dtype] += count * self.turns
+        width = re.search(r"v(?:load|store)(\d+)\(", line) or re.match(r"(?:const )?[a-z]+(2|4|8|16)\b", line)
+        lanes = int(width[1]) if width else 1
+        for name, index, shift in re.findall(r"\b(\w+)(?:\[([^\]]*)\]| \+ (\w+)\))", line):
+            if name in self.buffers:
+                depends = self._dependence(index or shift)
+                distinct = math.prod(self.spans.get(key, 1) for key in depends)
+                self.traffic[name] += self.buffers[name] * lanes * min(self.turns, distinct)
+
+
+@functools.lru_cache(maxsize=4096)
+def _function_flops(source: str, name: str) -> Counter[str]:
+    """Operations of one call of a helper."""
+    total: Counter[str] = Counter()
+    for line in functions(source)[name][1].splitlines():
+        total += _line_flops(source, line.strip())
+    return total
+
+
+@functools.lru_cache(maxsize=65536)
+def _line_flops(source: str, line: str) -> Counter[str]:
+    """Operations of one line, all lanes: arithmetic where it defines a float, and calls."""
+    define = _DEFINE.match(line)
+    if not define or define["type"] not in _FLOATS:
+        return Counter()
+    value, dtype, lanes = define["value"], _FLOATS[define["type"]], int(define["lanes"] or 1)
+    helpers = functions(source)
+    called = [name for name in re.findall(r"\b(\w+)\(", value) if name in helpers]
+    if called:
+        return sum((_function_flops(source, name) for name in called), Counter())
+    if _SPECIAL.search(value):
+        return Counter({"special": lanes})
+    if "fma(" in value or "fmaf(" in value:
+        return Counter({dtype: 2 * lanes})
+    return Counter({dtype: lanes * len(re.findall(r" [-+*/] ", value))})
+
+
+@functools.lru_cache(maxsize=4096)
+def _walked(
+    source: str, kernel: str, global_size: Size, local_size: Size, scalars: tuple[int, ...]
+) -> tuple[dict[str, float], dict[int, float]]:
+    """Operations by dtype, and bytes by argument index."""
+    names = {index: name for name, _, index, _ in _pointers(source, kernel)}
+    parameters = functions(source)[kernel][0].split(",")
+    by_name = {p.split()[-1].strip("*"): value for p, value in zip(parameters, scalars, strict=False) if p.split()}
+    walk = _Walk(source, kernel, global_size, local_size, by_name)
+    return dict(walk.flops), {index: walk.traffic[name] for index, name in names.items()}
+
+
+def kernel_work(source: str, kernel: str, global_size: Size, local_size: Size, args: list[Arg]) -> Work:
+    """What one launch does. A source that is not one of ours counts as a touch of all that its arguments reach."""
+    groups = math.prod(g // n for g, n in zip(global_size, local_size, strict=True))
+    reach = {i: arg.mem.nbytes - arg.offset for i, arg in enumerate(args) if isinstance(arg, Buffer)}
+    if kernel not in functions(source) or not _pointers(source, kernel):
+        return Work(bytes=sum(reach.values()), groups=groups)
+    scalars = tuple(int.from_bytes(a.data, "little", signed=True) if isinstance(a, Scalar) else 0 for a in args)
+    flops, traffic = _walked(source, kernel, global_size, local_size, scalars)
+    return Work(flops, sum(min(traffic.get(i, 0), limit) for i, limit in reach.items()), groups)
+
+
+_SPECIAL_MAPS = frozenset(
+    (
+        "exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
+        "erf erfc erf_inv lgamma digamma sqrt rsqrt div reciprocal"
+    ).split()  # noqa: SIM905
+)
+
+
+def core_op_work(
+    name: str, outputs: list[Tensor], inputs: list[Tensor], attrs: dict[str, Any], dtypes: dict[int, str]
+) -> Work:
+    """What one core op does: its tensors pass memory once. dtypes: names by `lazy_dtype`."""
+    width = {"b": 1, "i": 4, "u": 4, "f": 4}
+
+    def nbytes(t: Tensor) -> int:
+        dtype = dtypes[t.dtype]
+        bits = "".join(c for c in dtype if c.isdigit())
+        return math.prod(t.sizes) * (int(bits) // 8 if bits else width[dtype[0]])
+
+    made = math.prod(outputs[0].sizes) if outputs else 0
+    dtype = dtypes[(outputs or inputs)[0].dtype]
+    if name == "map":
+        count, dtype = made, "special" if attrs.get("fn") in _SPECIAL_MAPS else dtype
+    elif name == "matmul":
+        count = 2 * made * inputs[0].sizes[-1]
+    elif name == "convolution":
+        count = 2 * made * math.prod(inputs[1].sizes[1:])
+    elif name == "sort":
+        count = made * max(1, made.bit_length())
+    else:
+        count = max((math.prod(t.sizes) for t in inputs), default=0)
+    return Work({dtype: float(count)}, float(sum(map(nbytes, (*outputs, *inputs)))), max(1, made // 256))

@@ -1,0 +1,314 @@
+"""What both simulated chips share: memory, queues that run late, copies, events, checks, faults, the clock.
+
+A command runs when the host waits for it (or asks whether it is done), not when it is queued: the latest moment that
+the contract allows, which is where a host that frees or reuses memory too early is found out.
+"""
+
+# ruff: noqa: D102  (the methods of the contract are documented in lazy_backend.driver.base)
+from __future__ import annotations
+
+import atexit
+import ctypes as ct
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lazy_backend.driver.base import Device, Driver
+from lazy_backend.driver.errors import (
+    DeviceLost,
+    DriverError,
+    InvalidArgument,
+    LaunchFailed,
+    MemoryFault,
+    OutOfMemory,
+    TimedOut,
+)
+
+from . import chip as chips
+from . import faults
+from .chip import Chip
+from .clock import Clock, Step
+from .memory import Allocation, Memory
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a simulated chip is set up; `from_environment` reads LAZY_SIM_CHIP, _SET, _FAULTS and _REPORT."""
+
+    chip: Chip
+    plan: faults.Plan
+    report: str = ""
+
+    @staticmethod
+    def from_environment(default_chip: str) -> Settings:
+        """Raises `BadChip` or `BadPlan`."""
+        chip = chips.load(os.environ.get("LAZY_SIM_CHIP") or default_chip)
+        changes = [s for s in os.environ.get("LAZY_SIM_SET", "").split(",") if s]
+        plan = faults.load(os.environ.get("LAZY_SIM_FAULTS", ""))
+        return Settings(chips.with_settings(chip, changes), plan, os.environ.get("LAZY_SIM_REPORT", ""))
+
+
+@dataclass(eq=False)
+class Command:
+    """Something queued: run() does it; reads and writes: the memory it names."""
+
+    name: str
+    run: Callable[[], None]
+    uses: tuple[Allocation, ...] = ()
+
+
+@dataclass(eq=False)
+class Event:
+    """Completes, or fails, with the queue's commands before it."""
+
+    queue: Queue
+    ns: int
+    done: bool = False
+    error: DriverError | None = None
+
+
+@dataclass(eq=False)
+class Queue:
+    """Commands and events that have not run yet."""
+
+    number: int
+    pending: deque[Command | Event] = field(default_factory=deque)
+    error: DriverError | None = None
+
+
+class SimDevice(Device):
+    """One simulated chip. `trace`: all that happened; `findings`: what the checks saw without stopping anything."""
+
+    def __init__(self, settings: Settings):
+        self.settings, self.chip = settings, settings.chip
+        self.memory = Memory(self, self.chip.memory_mib << 20)
+        self.clock = Clock(self.chip)
+        self.trace: list[Step] = []
+        self.findings: list[str] = []
+        self.lost = ""
+        self._queues: list[Queue] = []
+        self._lock = threading.RLock()  # events are asked for from any thread
+
+    # what happens, in virtual time
+    def step(self, step: Step) -> None:
+        """Write one step into the trace and let the clock pass."""
+        self.trace.append(step)
+        self.clock.add(step)
+
+    def find(self, text: str) -> None:
+        """Keep a finding, once."""
+        if text not in self.findings:
+            self.findings.append(text)
+
+    def close(self) -> None:
+        if self.memory.alive:
+            leaked = ", ".join(map(str, list(self.memory.alive.values())[:5]))
+            self.find(f"{len(self.memory.alive)} allocations leak at close: {leaked}")
+        for allocation in list(self.memory.alive.values()):
+            self.memory.free(allocation)
+
+    # memory
+    def alloc(self, nbytes: int) -> Allocation:
+        self._alive()
+        if self.settings.plan.strike("alloc"):
+            raise OutOfMemory(f"planned fault: allocation {self.memory.made + 1} of {nbytes} bytes is refused")
+        made = self.memory.allocate(nbytes)
+        self.step(Step("alloc", str(made), amount=nbytes))
+        return made
+
+    def free(self, mem: Allocation) -> None:
+        self.checked(mem, 0, 0, "free")
+        for queue in self._queues:
+            user = next((c for c in queue.pending if isinstance(c, Command) and mem in c.uses), None)
+            if user:
+                raise MemoryFault(f"{mem} is freed while the queued command {user.name} still uses it")
+        self.memory.free(mem)
+        self.step(Step("free", str(mem), amount=mem.nbytes))
+
+    def checked(self, mem: Allocation, offset: int, nbytes: int, what: str) -> Allocation:
+        """`mem`, once it is known to be alive, ours, and as large as the range. Raises `MemoryFault`."""
+        if mem.freed:
+            raise MemoryFault(f"{what}: {mem} has been freed")
+        if mem.device is not self:
+            raise MemoryFault(f"{what}: {mem} belongs to another device")
+        if offset + nbytes > mem.nbytes:
+            raise MemoryFault(f"{what}: bytes {offset} to {offset + nbytes} lie outside {mem}")
+        return mem
+
+    # queues
+    def queue_create(self) -> Queue:
+        self._queues.append(Queue(len(self._queues)))
+        return self._queues[-1]
+
+    def queue_destroy(self, queue: Queue) -> None:
+        self._run(queue)
+        self._queues.remove(queue)
+
+    def submit(self, queue: Queue, command: Command, step: Step) -> None:
+        """Queue a command that may be struck by a planned fault."""
+        self._alive()
+        call = "kernel" if step.kind == "kernel" else "copy"
+        fault = self.settings.plan.strike(call, command.name)
+        if fault:
+            command.run = self._struck(fault, command)
+        self.step(step)
+        with self._lock:
+            queue.pending.append(command)
+
+    def _struck(self, fault: faults.Fault, command: Command) -> Callable[[], None]:
+        healthy, name = command.run, command.name
+
+        def run() -> None:
+            match fault.kind:
+                case "launch_failed":
+                    raise LaunchFailed(f"planned fault: kernel {name} failed")
+                case "hang":
+                    self.clock.host += self.chip.timeout_us
+                    raise TimedOut(f"kernel {name} ran for {self.chip.timeout_us / 1e6:g} s and was stopped")
+                case "device_lost":
+                    self.lost = f"the device was lost in kernel {name}"
+                    raise DeviceLost(self.lost)
+                case "corrupt_copy":
+                    raise MemoryFault(f"{name}: the link's checksum does not match: the copy was damaged")
+                case "flip_bits":
+                    healthy()
+                    self._flip(command)
+
+        return run
+
+    def _flip(self, command: Command) -> None:
+        if command.uses:
+            command.uses[0].array()[0] ^= 1
+
+    def _alive(self) -> None:
+        if self.lost:
+            raise DeviceLost(self.lost)
+
+    def _run(self, queue: Queue, until: Event | None = None) -> None:
+        """Run what is queued, up to an event. After a failure nothing queued behind it runs."""
+        with self._lock:
+            while queue.pending and not (until and until.done):
+                entry = queue.pending.popleft()
+                if isinstance(entry, Event):
+                    entry.done = True
+                    continue
+                try:
+                    entry.run()
+                except DriverError as error:
+                    self._fail(queue, error)
+
+    def _fail(self, queue: Queue, error: DriverError) -> None:
+        queue.error = error
+        for entry in queue.pending:
+            if isinstance(entry, Event):
+                entry.done, entry.error = True, error
+        queue.pending.clear()
+
+    def _raise(self, queue: Queue) -> None:
+        """Report a failure once; the queue is usable afterwards."""
+        error, queue.error = queue.error, None
+        if error:
+            raise error
+
+    def flush(self, queue: Queue) -> None:
+        """Nothing to start: commands run when they are waited for."""
+
+    def synchronize(self, queue: Queue) -> None:
+        self._run(queue)
+        self.step(Step("wait", queue=queue.number))
+        self._alive()
+        self._raise(queue)
+
+    # copies
+    def copy_h2d(self, queue: Queue, dst: Allocation, dst_offset: int, src: int, nbytes: int, blocking: bool) -> None:
+        self.checked(dst, dst_offset, nbytes, "copy to the device")
+
+        def run() -> None:
+            ct.memmove(dst.address + dst_offset, src, nbytes)
+
+        self.submit(queue, Command("copy to the device", run, (dst,)), Step("h2d", "h2d", queue.number, nbytes))
+        if blocking:
+            self.synchronize(queue)
+
+    def copy_d2h(self, queue: Queue, dst: int, src: Allocation, src_offset: int, nbytes: int, blocking: bool) -> None:
+        self.checked(src, src_offset, nbytes, "copy to the host")
+
+        def run() -> None:
+            if src.uninitialised(src_offset, nbytes):
+                self.find(f"copy to the host reads uninitialised bytes of {src}")
+            ct.memmove(dst, src.address + src_offset, nbytes)
+
+        self.submit(queue, Command("copy to the host", run, (src,)), Step("d2h", "d2h", queue.number, nbytes))
+        if blocking:
+            self.synchronize(queue)
+
+    def copy_d2d(
+        self, queue: Queue, dst: Allocation, dst_offset: int, src: Allocation, src_offset: int, nbytes: int
+    ) -> None:
+        self.checked(dst, dst_offset, nbytes, "copy inside the device")
+        self.checked(src, src_offset, nbytes, "copy inside the device")
+        if dst is src and abs(dst_offset - src_offset) < nbytes:
+            raise InvalidArgument(f"copy inside the device: the ranges of {dst} overlap")
+
+        def run() -> None:
+            ct.memmove(dst.address + dst_offset, src.address + src_offset, nbytes)
+
+        self.submit(queue, Command("copy inside the device", run, (dst, src)), Step("d2d", "d2d", queue.number, nbytes))
+
+    # events
+    def event_record(self, queue: Queue) -> Event:
+        self._alive()
+        event = Event(queue, int(self.clock.queue_time(queue.number) * 1e3))
+        with self._lock:
+            queue.pending.append(event)
+        return event
+
+    def event_query(self, event: Event) -> bool:
+        self._run(event.queue, until=event)
+        if event.error:
+            raise event.error
+        return event.done
+
+    def event_wait(self, event: Event) -> None:
+        self.event_query(event)
+        with self._lock:
+            self.step(Step("wait", queue=event.queue.number))
+
+    def event_time_ns(self, event: Event) -> int:
+        return event.ns
+
+    def event_destroy(self, event: Event) -> None:
+        """Nothing to give back."""
+
+
+class SimDriver(Driver):
+    """A driver of simulated devices; `devices` are the opened ones."""
+
+    device_class: type[SimDevice]
+
+    def __init__(self, settings: Settings):
+        self.settings = settings
+        self.devices: list[SimDevice] = []
+        if settings.report:
+            atexit.register(self.write_report)
+
+    def device_count(self) -> int:
+        return self.settings.chip.devices
+
+    def open(self, index: int) -> SimDevice:
+        self.devices.append(self.device_class(self.settings))
+        return self.devices[-1]
+
+    def write_report(self) -> None:
+        """Write the report of every opened device into the folder of LAZY_SIM_REPORT."""
+        from .report import write
+
+        write(self.devices, Path(self.settings.report))
+
+
+def ranges(allocations: Sequence[Allocation]) -> tuple[Allocation, ...]:
+    """Each allocation once."""
+    return tuple(dict.fromkeys(allocations))
