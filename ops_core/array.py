@@ -32,6 +32,11 @@ def building(graph: Graph) -> Iterator[Graph]:
         _graph.reset(token)
 
 
+def current() -> Graph:
+    """The graph being built."""
+    return _graph.get()
+
+
 def emit(op: str, inputs: Sequence[Arr], shape: Sequence[int], dtype: str, /, **attrs: Any) -> Arr:
     """One core op with one output."""
     return emit_multi(op, inputs, [(tuple(shape), dtype)], **attrs)[0]

@@ -28,7 +28,7 @@ def cast(x: np.ndarray, name: str) -> np.ndarray:
 
 def bitcast(x: np.ndarray, source: str, target: str) -> np.ndarray:
     """The bits of `x` (dtype `source`) read as `target` of the same width."""
-    raw = np.ascontiguousarray(x)
+    raw = np.array(x, order="C")
     if source == "bf16":
         raw = (raw.view(np.uint32) >> 16).astype(np.uint16)
     if target == "bf16":

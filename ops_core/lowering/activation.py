@@ -7,6 +7,8 @@ import math
 from ops_core import array as A
 from ops_core.array import Arr, where
 from ops_core.lowering.pointwise import abs_, pointwise, sigmoid_of, tanh_of
+from ops_core.lowering.promote import up
+from ops_core.lowering.registry import rule
 
 GRAD = ("grad_output", "self")
 SQRT_HALF, SQRT_2_OVER_PI, INV_SQRT_2PI = math.sqrt(0.5), math.sqrt(2 / math.pi), 1 / math.sqrt(2 * math.pi)
@@ -135,9 +137,11 @@ def _tanh_backward(grad_output, output):
     return grad_output * (1.0 - output * output)
 
 
-@pointwise("log_sigmoid_forward", operands=("self",))
+@rule("log_sigmoid_forward")
 def _log_sigmoid(self):
-    return A.map_("minimum", self, 0.0) - A.map_("log1p", A.map_("exp", -abs_(self)))
+    x = up(self)
+    decay = A.map_("exp", -abs_(x))
+    return (A.map_("minimum", x, 0.0) - A.map_("log1p", decay)).to(self.dtype), decay.to(self.dtype)
 
 
 @pointwise("hardtanh", operands=("self",))

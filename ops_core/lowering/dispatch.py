@@ -10,8 +10,9 @@ from ops_core.array import Arr
 from ops_core.lowering import views
 from ops_core.lowering.movement import like
 from ops_core.lowering.promote import torch_dtype
-from ops_core.lowering.registry import COMPLEX_RULES, RULES, Complex, Effects, NotLowerable, Rule, call_rule
+from ops_core.lowering.registry import COMPLEX_RULES, RULES, Complex, Effects, Rule, call_rule
 from ops_core.lowering.schema import Op
+from ops_core.lowering.trace import traced
 
 # out= of these accumulates in the dtype of `out` when no dtype is given
 _DTYPE_FROM_OUT = frozenset({"sum", "prod", "mean", "nansum", "cumsum", "cumprod"})
@@ -60,7 +61,7 @@ def functional(op: Op, bound: dict[str, Any]) -> Any:
     view = views.find(op.base, op.func._overloadname)
     if view is not None:
         return apply_view(view[0], list(bound.values()))
-    raise NotLowerable(f"no rule for {op.name}")
+    return traced(op, bound)
 
 
 def _asks_complex(bound: dict[str, Any]) -> bool:

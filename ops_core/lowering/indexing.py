@@ -145,7 +145,8 @@ def _floor_quotient(a: Arr, b: Arr) -> Arr:
 def _index_along(x: Arr, dim: int, index: Arr, src: Arr) -> tuple[Arr, Arr]:
     """index_*'s 1-D index and source as scatter's full-shape ones."""
     d = x.dim(dim)
-    src = src if src.ndim == x.ndim else src.reshape(*(index.numel if i == d else 1 for i in range(x.ndim)))
+    if src.ndim != x.ndim:
+        src = src.reshape(*(src.numel if i == d else 1 for i in range(x.ndim)))
     index = _at_least_1d(index).to("i64")
     return index, src.expand(*(index.numel if i == d else n for i, n in enumerate(x.shape)))
 
@@ -153,7 +154,7 @@ def _index_along(x: Arr, dim: int, index: Arr, src: Arr) -> tuple[Arr, Arr]:
 def _along(x: Arr, dim: int, index: Arr, src: Arr, reduce: str) -> Arr:
     """x with slices `index` along `dim` set to or increased by `src`."""
     flat = _at_least_1d(x)
-    index, src = _index_along(flat, dim, index, src if src.ndim else src)
+    index, src = _index_along(flat, dim, index, src)
     if index.numel == 0 or x.numel == 0:
         return x
     out = flat.move(dim, 0).index_put([index], src.move(dim, 0), reduce).move(0, dim)

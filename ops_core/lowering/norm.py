@@ -31,9 +31,8 @@ def _affine(x: Arr, weight: Arr | None, bias: Arr | None) -> Arr:
 
 @rule("native_layer_norm")
 def _native_layer_norm(input, normalized_shape, weight, bias, eps):
-    dims = tuple(range(input.ndim - len(normalized_shape), input.ndim))
     x = up(input)
-    out, mean, rstd = _normalise(x, dims, eps)
+    out, mean, rstd = _normalise(x, _inner(input, normalized_shape), eps)
     stat = x.dtype if weight is None or weight.dtype != input.dtype else input.dtype
     return _affine(out, weight, bias).to(input.dtype), mean.to(stat), rstd.to(stat)
 
@@ -57,7 +56,7 @@ def _native_layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, w
     return dx, dw, db
 
 
-def _rms_dims(input: Arr, normalized_shape: Any) -> tuple[int, ...]:
+def _inner(input: Arr, normalized_shape: Any) -> tuple[int, ...]:
     return tuple(range(input.ndim - len(normalized_shape), input.ndim))
 
 
@@ -66,13 +65,13 @@ def _fused_rms_norm(input, normalized_shape, weight, eps):
     x = up(input)
     if eps is None:
         eps = 2.0**-52 if x.dtype == "f64" else 2.0**-23
-    rstd = A.map_("rsqrt", (x * x).mean(_rms_dims(input, normalized_shape), True) + _number(eps, x))
+    rstd = A.map_("rsqrt", (x * x).mean(_inner(input, normalized_shape), True) + _number(eps, x))
     return _affine(x * rstd, weight, None).to(input.dtype), rstd
 
 
 @rule("_fused_rms_norm_backward")
 def _fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, output_mask):
-    dims = _rms_dims(input, normalized_shape)
+    dims = _inner(input, normalized_shape)
     outer = tuple(range(input.ndim - len(dims)))
     x, grad, r = up(input), up(grad_out), up(rstd)
     normal = x * r
@@ -85,7 +84,7 @@ def _fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, ou
 
 @rule("native_group_norm")
 def _native_group_norm(input, weight, bias, N, C, HxW, group, eps):
-    x = up(input).reshape(N, group, -1)
+    x = up(input).reshape(N, group, C // group * HxW)
     out, mean, rstd = _normalise(x, (2,), eps)
     column = (C, *(1,) * (input.ndim - 2))
     out = _affine(out.reshape(*input.shape), *(p if p is None else p.reshape(*column) for p in (weight, bias)))
@@ -95,16 +94,16 @@ def _native_group_norm(input, weight, bias, N, C, HxW, group, eps):
 
 @rule("native_group_norm_backward")
 def _native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask):
-    x, grad = up(input).reshape(N, group, -1), up(grad_out)
+    x, grad = up(input).reshape(N, group, C // group * HxW), up(grad_out)
     r = up(rstd).to(x.dtype).reshape(N, group, 1)
     normal = (x - mean.to(x.dtype).reshape(N, group, 1)) * r
     dx = dw = db = None
-    rows = grad.reshape(N, C, -1)
+    rows = grad.reshape(N, C, HxW)
     if output_mask[0]:
         scaled = rows if weight is None else rows * weight.to(x.dtype).reshape(1, C, 1)
-        dx = _normalise_backward(scaled.reshape(N, group, -1), normal, r, (2,)).reshape(*input.shape).to(input.dtype)
+        dx = _normalise_backward(scaled.reshape(*x.shape), normal, r, (2,)).reshape(*input.shape).to(input.dtype)
     if output_mask[1] and weight is not None:
-        dw = (rows * normal.reshape(N, C, -1)).sum((0, 2)).to(weight.dtype)
+        dw = (rows * normal.reshape(N, C, HxW)).sum((0, 2)).to(weight.dtype)
     if output_mask[2]:
         db = rows.sum((0, 2)).to(input.dtype if weight is None else weight.dtype)
     return dx, dw, db

@@ -187,17 +187,17 @@ def _floor_divide(self, other):
     return _floor_div(self, other)
 
 
-def _div_mode(**bound: Any) -> Any:
-    mode = bound["rounding_mode"]
-    formula = {None: lambda self, other: self / other, "floor": _floor_div, "trunc": _trunc_div}[mode]
-    return frame(formula, ("self", "other"), mode is None, False)(self=bound["self"], other=bound["other"])
-
-
 def _trunc_div(self: Arr, other: Arr) -> Arr:
     return A.map_("trunc", self / other) if self.is_float else self / other
 
 
-rule("div.Tensor_mode", "div.Scalar_mode")(_div_mode)
+_DIVISIONS = {None: _div, "floor": _floor_divide, "trunc": _trunc_div}
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode")
+def _div_mode(self, other, rounding_mode):
+    divide = frame(_DIVISIONS[rounding_mode], ("self", "other"), rounding_mode is None, False)
+    return divide(self=self, other=other)
 
 
 @pointwise("fmod")
