@@ -20,7 +20,7 @@ from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
 
-REDUCTIONS = frozenset(("sum", "prod", "amax", "amin", "argmax", "argmin", "any", "all"))
+REDUCTIONS = frozenset(("sum", "prod", "amax", "amin", "argmax", "argmin"))
 LEAVES = frozenset(("load", "param", "full", "iota", "rand_bits"))
 INLINE = LEAVES | VIEWS | {"pad", "cat", "gather", "index"}
 EPILOGUE = frozenset(("matmul", "convolution"))
@@ -103,6 +103,7 @@ class Uses:
 
     reads: dict[Value, set[Index]] = field(default_factory=dict)
     loads: list[tuple[Node, Expr]] = field(default_factory=list)
+    random: list[Node] = field(default_factory=list)
     rows: bool = False  # reads the result of a reduction of the group
     weight: int = 0
 
@@ -184,10 +185,11 @@ class Fusion:
                 continue
             if index is None or len(index) != len(shape):
                 index = identity(space(shape)) if group.domain == shape else self._known(group, shape)
-            if index is None:
-                index = self._redomain(group, node, shape)
             if index is not None and (group.id, index) not in seen:
                 seen.add((group.id, index))
+                yield group, index
+            index = self._redomain(group, node, shape)
+            if index is not None:
                 yield group, index
 
     def _sources(self, value: Value, producers: list, leaves: list) -> None:
@@ -205,6 +207,8 @@ class Fusion:
             leaves.append((value,))
         elif node.op == "load":
             leaves.append((node.attrs["slot"], node.attrs["offset"]))
+        elif node.op == "rand_bits":
+            leaves.append((node,))
         elif node.op not in LEAVES:
             for operand in node.inputs:
                 self._sources(operand, producers, leaves)
@@ -292,6 +296,8 @@ class Fusion:
         for load, byte in uses.loads:
             group.touched.setdefault(load.attrs["slot"], set()).add(byte)
             self._readers.setdefault((load.attrs["slot"], load.attrs["offset"]), []).append(group)
+        for random in uses.random:
+            self._readers.setdefault((random,), []).append(group)
         if node.op == "store":
             group.stores[node] = index
             self._placed[node] = group
@@ -325,6 +331,7 @@ class Fusion:
             self._walk(group, node.inputs[0], at, uses, recompute, seen)
         elif node.op == "rand_bits":
             uses.weight += RANDOM_WEIGHT
+            uses.random.append(node)
             for operand in node.inputs:
                 self._walk(group, operand, (), uses, recompute, seen)
 
@@ -510,7 +517,7 @@ class Fusion:
     def _note_recompute(self, node: Node) -> None:
         """Remember a map that is cheaper to compute again than to keep."""
         total, read = weight(node), 0
-        pending = list(node.inputs)
+        pending = list(dict.fromkeys(node.inputs))
         while pending:
             value = pending.pop()
             if value in self.inlined:

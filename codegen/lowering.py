@@ -61,7 +61,8 @@ class Lowering:
 
     def value(self, value: Value, index: Index, guard: int | None = None) -> int:
         """The instruction that computes element `index` of `value`. Loads happen only where `guard` holds."""
-        value = self.fusion.copies.get(value, value)
+        if (copy := self.fusion.copies.get(value)) in self.group.reads:
+            value = copy
         key = (value, index, guard)
         if key not in self._memo:
             self._memo[key] = self._value(value, index, guard)

@@ -1,16 +1,43 @@
-"""Graph -> graph, before fusion: dead nodes go, composites and wide reductions become core ops that run in parallel."""
+"""Graph -> graph, before fusion: dead nodes and composites go; wide reductions become two that run in parallel."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
-from ops_core.composites import expand_all
+from codegen.builder import HALVES
+from codegen.fusion import REDUCTIONS
+from codegen.kernels.reduction import identity
+from ops_core.array import Arr, building
+from ops_core.composites import copy_node, expand_all
 from ops_core.ir import Graph, Node, Value
+
+# A reduction with fewer elements runs faster in one piece than in two launches. benchmarks: loss of an MLP.
+SPLIT_ELEMENTS = 1 << 15
+# Elements of one part of a split reduction: enough work for a work item to be worth starting.
+PART_ELEMENTS = 1 << 12
+# Parts per compute unit, so that units that start late or run slowly do not hold up the rest.
+PARTS_PER_UNIT_CPU, PARTS_PER_UNIT_GPU = 8, 256
+
+Rule = Callable[[Node, tuple[Arr, ...], Any], tuple[Arr, ...] | None]
 
 
 def rewrite(graph: Graph, caps: Any) -> Graph:
     """The graph that fusion sees. Values and nodes of `graph` are not changed."""
-    return _live(expand_all(graph))
+    source = _live(expand_all(graph))
+    out = Graph()
+    env: dict[Value, Value] = {}
+    for node in source.nodes:
+        out.origin = node.origin
+        rule = RULES.get(node.op)
+        with building(out):
+            made = rule(node, tuple(Arr(env[v]) for v in node.inputs), caps) if rule else None
+        if made is None:
+            copy_node(out, node, env)
+        else:
+            env.update(zip(node.outputs, (y.v for y in made), strict=True))
+    return _live(out)
 
 
 def _live(graph: Graph) -> Graph:
@@ -22,3 +49,47 @@ def _live(graph: Graph) -> Graph:
             kept.append(node)
             wanted.update(node.inputs)
     return Graph(kept[::-1], graph.origin, graph._next)
+
+
+def _split_reduction(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | None:
+    """Two stages where too few rows of a wide reduction would leave compute units idle."""
+    (x,) = inputs
+    dims = node.attrs["dims"]
+    if not dims or dims != tuple(range(dims[0], dims[-1] + 1)):
+        return None
+    rows = prod(n for d, n in enumerate(x.shape) if d not in dims)
+    size = prod(x.shape[d] for d in dims)
+    columns = dims[-1] != x.ndim - 1
+    items = max(1, rows // (caps.vector_bytes // 4)) if columns and caps.is_cpu else rows
+    wanted = caps.compute_units * (PARTS_PER_UNIT_CPU if caps.is_cpu else PARTS_PER_UNIT_GPU)
+    parts = min(-(-wanted // max(items, 1)), size // PART_ELEMENTS if not columns else size // 64)
+    if parts < 2 or rows * size < SPLIT_ELEMENTS:
+        return None
+    parts = next((p for p in range(parts, 4 * parts) if size % p == 0), parts)
+    at, before, after = dims[0], x.shape[: dims[0]], x.shape[dims[-1] + 1 :]
+    part = -(-size // parts)
+    x = x.reshape(*before, size, *after)
+    if missing := parts * part - size:
+        high = [missing if d == at else 0 for d in range(x.ndim)]
+        x = x.pad([0] * x.ndim, high, identity(node.op.removeprefix("arg"), x.dtype))
+    x = x.reshape(*before, parts, part, *after)
+    if not node.op.startswith("arg"):
+        return (x.reduce(node.op, at + 1).reduce(node.op, at),)
+    best = x.reduce(node.op.replace("arg", "a"), at + 1)
+    winner = best.arg(node.op, at, keepdim=True)
+    within = x.arg(node.op, at + 1).gather(at, winner)
+    return ((winner * part + within).reshape(*before, *after),)
+
+
+def _plain_matmul(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...]:
+    """A product as a sum over a broadcast product."""
+    a, b = inputs
+    batch, (m, k), n = a.shape[:-2], a.shape[-2:], b.shape[-1]
+    a = a.unsqueeze(a.ndim).expand(*batch, m, k, n)
+    b = b.unsqueeze(b.ndim - 2).expand(*batch, m, k, n)
+    if node.outputs[0].dtype in HALVES:
+        return ((a.to("f32") * b.to("f32")).sum(-2).to(node.outputs[0].dtype),)
+    return ((a * b).sum(-2),)
+
+
+RULES: dict[str, Rule] = {"matmul": _plain_matmul} | {op: _split_reduction for op in sorted(REDUCTIONS)}

@@ -6,21 +6,20 @@ from codegen.builder import Builder, V
 from codegen.emit import registers
 from ops_core.dtypes import BY_NAME
 
-STEP = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "or", "all": "and"}
+STEP = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
 
 
 def start(k: Builder, fn: str, dtype: str, width: int) -> list[V]:
     """Accumulators before the first element: a value, and a position for argmax and argmin."""
     position = [k.const(0, "index", width)] if fn.startswith("arg") else []
-    return [k.const(_identity(fn.removeprefix("arg"), dtype), registers(dtype), width), *position]
+    return [k.const(identity(fn.removeprefix("arg"), dtype), registers(dtype), width), *position]
 
 
-def _identity(fn: str, dtype: str) -> int | float | bool:
+def identity(fn: str, dtype: str) -> int | float | bool:
+    """What a reduction starts from; fn: sum, prod, or max and min with or without their "a"."""
     kind, bits = BY_NAME[dtype].kind, 8 * BY_NAME[dtype].bytes
-    if fn in ("sum", "any"):
-        return 0
-    if fn in ("prod", "all"):
-        return 1
+    if fn in ("sum", "prod"):
+        return int(fn == "prod")
     lowest = fn in ("amax", "max")
     if kind == "b":
         return not lowest

@@ -38,7 +38,7 @@ def capabilities(**changes: Any) -> Capabilities:
     """A CPU with 512-bit vectors, or what `changes` make of it."""
     known = {
         "language": "opencl", "is_cpu": True, "compute_units": 2, "max_work_group_size": 4096, "vector_bytes": 64,
-        "max_kernel_args": 256, "has_f16": True, "has_f64": True, "has_f32_atomics": True, "has_i64_atomics": True,
+        "max_kernel_args": 256, "mem_alignment": 128, "has_f16": True, "has_f64": True, "has_f32_atomics": True, "has_i64_atomics": True,
     }  # fmt: skip
     return Capabilities(**(known | changes)).complete()
 
