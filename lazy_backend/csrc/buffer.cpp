@@ -1,6 +1,7 @@
 #include "buffer.h"
 
-#include "runtime.h"
+#include "hooks.h"
+#include "stream.h"
 
 namespace lazy {
 namespace {
@@ -21,7 +22,7 @@ void storage_died(void* context) {
   c10::raw::intrusive_ptr::decref(buffer);
 }
 
-struct DeferredAllocator final : c10::Allocator {
+struct DeferredAllocator final : DeviceMemory {
   c10::DataPtr allocate(size_t nbytes) override {
     const int device = current_device();
     auto buffer = c10::make_intrusive<Buffer>(device, nbytes);
@@ -41,13 +42,11 @@ Buffer::Buffer(int device_index, uint64_t bytes)
     : device(device_index), nbytes(bytes), address(reserve_address(bytes)) {}
 
 Buffer::~Buffer() {
-  if (allocated) release_block(device, block);
+  if (block) allocator(device).free(block);
 }
 
 void Buffer::allocate() {
-  if (allocated || nbytes == 0) return;
-  block = allocate_block(device, nbytes);
-  allocated = true;
+  if (!block) block = allocator(device).allocate(std::max<uint64_t>(nbytes, 1));
 }
 
 c10::Allocator* deferred_allocator() {

@@ -29,9 +29,8 @@ struct Buffer final : c10::intrusive_ptr_target {
   uint64_t ticket = 0;     // last submitted job that touches it
 
   // Owned by whoever runs jobs (the executor).
-  Block block{};
-  bool allocated = false;
-  void allocate();         // throws c10::OutOfMemoryError
+  Block* block = nullptr;
+  void allocate();         // throws DriverError (LAZY_OUT_OF_MEMORY)
 };
 
 using BufferPtr = c10::intrusive_ptr<Buffer>;

@@ -1,0 +1,332 @@
+"""A recorded window -> core graphs: mutation becomes SSA values, views become index maps.
+
+Each slot (buffer) has a *state*: the value that was last written over all of it, if that has not gone to
+memory yet. A read of a view of such a value is a chain of expand/permute/reshape/slice; a write of part of a
+buffer goes to memory at once (`store`), in order. At the end of the window the values that somebody can
+still see are stored. An op without a lowering ends a segment: it runs on the host between two graphs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from codegen.plan import SlotInfo
+from codegen.layout import View, view_of
+from ops_core.ir import Graph, Node, Value
+from ops_core.lowering import Complex, NeedsStatic, NotLowerable, lower
+
+# c10::ScalarType numbers -> (dtype name of the graph, is complex). A complex tensor is a pair of real ones.
+SCALAR_TYPES = {
+    0: ("u8", False), 1: ("i8", False), 2: ("i16", False), 3: ("i32", False), 4: ("i64", False), 5: ("f16", False),
+    6: ("f32", False), 7: ("f64", False), 8: ("f16", True), 9: ("f32", True), 10: ("f64", True), 11: ("bool", False),
+    15: ("bf16", False), 27: ("u16", False), 28: ("u32", False), 29: ("u64", False),
+}  # fmt: skip
+TORCH_DTYPES = {
+    0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,
+    7: torch.float64, 8: torch.complex32, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16,
+    27: torch.uint16, 28: torch.uint32, 29: torch.uint64,
+}  # fmt: skip
+SCALAR_KINDS = ("f64", "i64", "bool", "c128")
+
+
+class Slot(NamedTuple):
+    """nbytes; alive: something outside the window still sees it; had_data: it was written before the window."""
+
+    nbytes: int
+    alive: bool
+    had_data: bool
+
+
+class Tensor(NamedTuple):
+    """A tensor argument: a strided view of a slot. strides and offset in elements of `dtype` (a ScalarType number)."""
+
+    slot: int
+    dtype: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+@dataclass
+class WindowNode:
+    """One recorded op: arguments in schema order, fresh outputs, (seed, offset) of a random op, the user's line."""
+
+    op: str
+    args: list[Any]
+    outs: list[Any]
+    seed: tuple | None
+    line: str
+
+    def slots(self) -> set[int]:
+        """Every slot that the node reads or writes."""
+        return {t[1] for t in tensors(self.args)} | {t[1] for t in tensors(self.outs)}
+
+
+@dataclass
+class Window:
+    """A recorded window. scalars: (kind, value) of each run-time scalar; values are for static uses only."""
+
+    device: int
+    nodes: list[WindowNode]
+    slots: list[Slot]
+    scalars: list[float | int]
+
+    @classmethod
+    def from_recorded(cls, source: dict[str, Any]) -> Window:
+        """From the plain objects that the recorder hands over (lazy_backend/compiler.py has the format)."""
+        return cls(
+            source["device"], [WindowNode(*n) for n in source["nodes"]], [Slot(*s) for s in source["slots"]], source["scalars"]
+        )
+
+    def slot_infos(self) -> dict[int, SlotInfo]:
+        """Sizes of all slots, for the scheduler."""
+        return {i: SlotInfo(slot.nbytes) for i, slot in enumerate(self.slots)}
+
+
+@dataclass
+class Segment:
+    """Either a graph to compile or the index of a node to run on the host."""
+
+    graph: Graph | None = None
+    host_node: int | None = None
+
+
+def tensors(args: Iterable[Any]) -> Iterator[tuple]:
+    """The ("tensor", ...) tuples in nested arguments."""
+    for arg in args:
+        if isinstance(arg, list):
+            yield from tensors(arg)
+        elif isinstance(arg, tuple) and arg and arg[0] == "tensor":
+            yield arg
+
+
+@functools.cache
+def schema(op: str) -> torch._C.FunctionSchema:
+    """The schema of "aten.add.Tensor"."""
+    namespace, name, overload = op.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload)._schema
+
+
+@dataclass
+class State:
+    """What is known of a slot. `value`: over all of it, in layout `view`; `dirty`: memory does not hold it yet."""
+
+    value: Value | Complex | None = None
+    view: View | None = None
+    dtype: int = -1
+    dirty: bool = False
+    loads: dict[tuple, Value] = field(default_factory=dict)
+
+
+class Functionalizer:
+    """Walks a window once. `segments` is the result; `statics` the (op, argument) whose scalars had to be known."""
+
+    def __init__(self, window: Window):
+        self.window = window
+        self.graph = Graph()
+        self.states: dict[int, State] = {}
+        self.params: dict[int, Value] = {}
+        self.segments: list[Segment] = []
+        self.statics: list[tuple[str, set[str]]] = []
+
+    def run(self) -> list[Segment]:
+        last_use = {slot: i for i, node in enumerate(self.window.nodes) for slot in node.slots()}
+        for index, node in enumerate(self.window.nodes):
+            self.graph.origin = index
+            mark = len(self.graph.nodes)
+            try:
+                self.node(node)
+            except NotLowerable:
+                del self.graph.nodes[mark:]
+                self.end_segment(lambda slot, at=index: self.window.slots[slot].alive or last_use[slot] >= at)
+                self.segments.append(Segment(host_node=index))
+        self.end_segment(lambda slot: self.window.slots[slot].alive)
+        return self.segments
+
+    def end_segment(self, visible: Any) -> None:
+        """Store what is still seen, and close the graph."""
+        for slot, state in self.states.items():
+            if state.dirty and visible(slot):
+                self.spill(slot, state)
+        drop_dead(self.graph)
+        if self.graph.nodes:
+            self.segments.append(Segment(graph=self.graph))
+        self.graph, self.states, self.params = Graph(), {}, {}
+
+    def node(self, node: WindowNode) -> None:
+        op_schema = schema(node.op)
+        arguments = {a.name: self.argument(v) for a, v in zip(op_schema.arguments, node.args, strict=True)}
+        positional = [arguments[a.name] for a in op_schema.arguments if not a.kwarg_only]
+        keywords = {a.name: arguments[a.name] for a in op_schema.arguments if a.kwarg_only}
+        if node.seed is not None:
+            keywords["seed"], keywords["offset"] = map(self.argument, node.seed)
+        try:
+            lowered = lower(self.graph, node.op, positional, keywords)
+        except NeedsStatic as need:
+            self.statics.append((node.op, set(need.names)))
+            raw = dict(zip((a.name for a in op_schema.arguments), node.args, strict=True))
+            for name in need.names:
+                arguments[name] = self.static(raw[name])
+            positional = [arguments[a.name] for a in op_schema.arguments if not a.kwarg_only]
+            keywords |= {a.name: arguments[a.name] for a in op_schema.arguments if a.kwarg_only}
+            lowered = lower(self.graph, node.op, positional, keywords)
+        raw_args = {a.name: v for a, v in zip(op_schema.arguments, node.args, strict=True)}
+        for name, value in lowered.writes.items():
+            self.write_argument(raw_args[name], value)
+        # Results that are an argument were written above; the others are flat, lists opened.
+        aliased = [result.alias_info is not None for result in op_schema.returns]
+        results = lowered.outputs
+        if len(results) == len(aliased):
+            results = tuple(value for value, alias in zip(results, aliased, strict=True) if not alias)
+        for target, value in zip(node.outs, () if all(aliased) else results, strict=True):
+            if target is not None and value is not None:
+                self.write(Tensor(*target[1:]), value)
+
+    def write_argument(self, raw: Any, value: Any) -> None:
+        if isinstance(raw, list):
+            for member, new in zip(raw, value, strict=True):
+                self.write_argument(member, new)
+        elif value is not None and raw is not None:
+            self.write(Tensor(*raw[1:]), value)
+
+    # --- arguments ----------------------------------------------------------------------------------------------------
+
+    def argument(self, raw: Any) -> Any:
+        """A recorded argument as `lower` takes it."""
+        if isinstance(raw, list):
+            return [self.argument(member) for member in raw]
+        if not isinstance(raw, tuple):
+            return raw
+        tag = raw[0]
+        if tag == "tensor":
+            return self.read(Tensor(*raw[1:]))
+        if tag == "scalar":
+            return self.param(raw[1], raw[2])
+        if tag == "host_scalar":
+            return self.host_scalar(raw)
+        if tag == "device":
+            return torch.device("lazy", raw[1]) if raw[1] >= 0 else torch.device("lazy")
+        return TORCH_DTYPES.get(raw[1], raw[1])  # "enum": a dtype, or a layout or memory format that no rule looks at
+
+    def static(self, raw: Any) -> Any:
+        """A run-time scalar as the number that it is this time."""
+        if isinstance(raw, list):
+            return [self.static(member) for member in raw]
+        if isinstance(raw, tuple) and raw[0] == "scalar":
+            value = self.window.scalars[raw[1]]
+            return complex(value, self.window.scalars[raw[1] + 1]) if SCALAR_KINDS[raw[2]] == "c128" else value
+        return self.argument(raw)
+
+    def param(self, index: int, kind: int) -> Any:
+        if SCALAR_KINDS[kind] == "c128":
+            return Complex(self.param(index, 0), self.param(index + 1, 0))
+        if index not in self.params:
+            self.params[index] = self.graph.add("param", (), (), SCALAR_KINDS[kind], index=index)
+        return self.params[index]
+
+    def host_scalar(self, raw: tuple) -> Any:
+        """A 0-dim CPU tensor: a number that keeps its dtype for promotion, unless it wraps a Python number."""
+        _, dtype, wrapped, scalar = raw
+        value = self.param(scalar[1], scalar[2])
+        if wrapped:
+            return value
+        name, is_complex = SCALAR_TYPES[dtype]
+        if is_complex:
+            return Complex(*(self.convert(part, name) for part in (value.re, value.im)))
+        return self.convert(value, name, always=True)
+
+    def convert(self, value: Value, dtype: str, always: bool = False) -> Value:
+        if value.dtype == dtype and not always:
+            return value
+        return self.graph.add("map", (value,), value.shape, dtype, fn="convert", to=dtype)
+
+    # --- slots --------------------------------------------------------------------------------------------------------
+
+    def read(self, t: Tensor) -> Value | Complex:
+        state = self.states.setdefault(t.slot, State())
+        wanted = View(t.sizes, t.strides, t.offset)
+        if state.value is not None and state.dtype == t.dtype:
+            assert state.view is not None
+            if isinstance(state.value, Complex):
+                parts = [view_of(self.graph, part, state.view, wanted) for part in (state.value.re, state.value.im)]
+                found: Any = Complex(*parts) if None not in parts else None
+            else:
+                found = view_of(self.graph, state.value, state.view, wanted)
+            if found is not None:
+                return found
+        if state.dirty:
+            self.spill(t.slot, state)
+        name, is_complex = SCALAR_TYPES[t.dtype]
+        if is_complex:
+            return Complex(*(self.load(state, t.slot, name, part) for part in complex_parts(wanted)))
+        return self.load(state, t.slot, name, wanted)
+
+    def load(self, state: State, slot: int, dtype: str, view: View) -> Value:
+        key = (dtype, view)
+        if key not in state.loads:
+            state.loads[key] = self.graph.add("load", (), view.sizes, dtype, slot=slot, **view._asdict())
+        return state.loads[key]
+
+    def write(self, t: Tensor, value: Any) -> None:
+        """Write a value over a view of a slot."""
+        name, is_complex = SCALAR_TYPES[t.dtype]
+        if is_complex:
+            if not isinstance(value, Complex):
+                value = Complex(value, self.graph.add("full", (), value.shape, name, value=0.0))
+            value = Complex(*(self.convert(part, name) for part in (value.re, value.im)))
+        else:
+            value = self.convert(value.re if isinstance(value, Complex) else value, name)
+        if 0 in t.sizes:
+            return
+        state = self.states.setdefault(t.slot, State())
+        view = View(t.sizes, t.strides, t.offset)
+        itemsize = TORCH_DTYPES[t.dtype].itemsize
+        if view.fills(self.window.slots[t.slot].nbytes // itemsize):
+            state.value, state.view, state.dtype, state.dirty = value, view, t.dtype, True
+            state.loads.clear()
+            return
+        if state.dirty:
+            self.spill(t.slot, state)
+        self.store(t.slot, view, value)
+        state.value = None
+        state.loads.clear()
+
+    def store(self, slot: int, view: View, value: Any) -> None:
+        parts = zip((value.re, value.im), complex_parts(view), strict=True) if isinstance(value, Complex) else [(value, view)]
+        for part, where in parts:
+            self.graph.add_multi("store", (part,), [], slot=slot, **where._asdict())
+
+    def spill(self, slot: int, state: State) -> None:
+        """Bring memory up to date; the value stays known."""
+        assert state.view is not None
+        self.store(slot, state.view, state.value)
+        state.dirty = False
+        state.loads.clear()
+
+
+def complex_parts(view: View) -> tuple[View, View]:
+    """The real and imaginary parts of a complex view, as views of real elements."""
+    strides = tuple(2 * s for s in view.strides)
+    return View(view.sizes, strides, 2 * view.offset), View(view.sizes, strides, 2 * view.offset + 1)
+
+
+def drop_dead(graph: Graph) -> None:
+    """Remove nodes that no store needs."""
+    needed: set[int] = set()
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if node.op == "store" or any(v.id in needed for v in node.outputs):
+            needed.update(v.id for v in node.inputs)
+            kept.append(node)
+    graph.nodes = kept[::-1]
+
+
+def functionalize(window: Window) -> tuple[list[Segment], list[tuple[str, set[str]]]]:
+    """The window's segments in order, and the (op, argument names) whose scalars were compiled in."""
+    walker = Functionalizer(window)
+    return walker.run(), walker.statics

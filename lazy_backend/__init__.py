@@ -1,0 +1,35 @@
+"""A PyTorch device that records eager ops in a sliding window, fuses them, and runs them as generated kernels.
+
+`import torch` finds this package through the `torch.backends` entry point; `x.to("lazy")` is all a script does.
+Nothing here imports MLIR or a driver before the first kernel is needed.
+"""
+
+from __future__ import annotations
+
+__all__ = ["explain", "precompile", "report"]
+
+
+def _autoload() -> None:
+    """Called by `import torch`: registers the device. Must stay cheap (under 100 ms)."""
+    from lazy_backend import _C, config, torch_lazy
+
+    torch_lazy.install()
+    _C.register_ops()
+    _C.set_window(config.WINDOW.get())
+    _C.set_fallback(config.FALLBACK.get())
+    _C.set_compile_callback(_compile)
+
+
+def _compile(window: dict) -> dict:
+    """The executor's way into the compiler, which is imported with the first window."""
+    from lazy_backend import compiler
+
+    return compiler.compile_window(window)
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from lazy_backend import report as reports
+
+        return getattr(reports, name)
+    raise AttributeError(f"module 'lazy_backend' has no attribute {name!r}")

@@ -1,0 +1,43 @@
+"""Every environment variable of the project, in one table: read here only, documented from here."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Setting(NamedTuple):
+    """One environment variable. `choices` empty: free text. Numbers are given as int defaults."""
+
+    name: str
+    default: str | int
+    choices: tuple[str, ...]
+    doc: str
+
+    def get(self) -> str | int:
+        """The value in force. Raises ValueError, naming the variable, for one that is not allowed."""
+        text = os.environ.get(self.name)
+        if not text:
+            return self.default
+        if isinstance(self.default, int):
+            if not text.isdigit() or int(text) < 1:
+                raise ValueError(f"{self.name}={text!r}: expected a whole number of at least 1")
+            return int(text)
+        if self.choices and text not in self.choices:
+            raise ValueError(f"{self.name}={text!r}: expected one of {', '.join(self.choices)}")
+        return text
+
+
+DRIVER = Setting("LAZY_DRIVER", "opencl", (), "driver to use: a name from `lazy_backend.drivers`, or a shared library's path")
+OPENCL_PLATFORM = Setting("LAZY_OPENCL_PLATFORM", "", (), "part of the name of the OpenCL platform to prefer")
+# 512: longer windows gain nothing on the suite (a training step of a small GPT is some 500 ops) and hold memory longer.
+WINDOW = Setting("LAZY_WINDOW", 512, (), "most ops in a window; 1 is eager mode, one kernel per op")
+COMPILE = Setting("LAZY_COMPILE", "sync", ("sync", "async", "never"), "what a window without a plan does: wait, run op by op, or raise")
+FALLBACK = Setting("LAZY_FALLBACK", "warn", ("warn", "error", "silent"), "what an op that must run on the CPU does")
+CACHE_DIR = Setting("LAZY_CACHE_DIR", "", (), "folder of the persistent kernel cache; default: the user's cache folder")
+RECORD = Setting("LAZY_RECORD", "", (), "archive to record the run's plans and kernels into")
+ARCHIVE = Setting("LAZY_ARCHIVE", "", (), "archive of plans and kernels to run from")
+CHECK = Setting("LAZY_CHECK", "", ("", "nan", "cpu"), "check every window's results: for NaN, or against the CPU")
+LOG = Setting("LAZY_LOG", "", (), "what to log, comma separated: compile, cuts, cache, kernels")
+
+TABLE = (DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, RECORD, ARCHIVE, CHECK, LOG)

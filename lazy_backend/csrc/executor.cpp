@@ -1,0 +1,297 @@
+#include "executor.h"
+
+#include <c10/util/Exception.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "host_step.h"
+#include "runtime.h"
+#include "stats.h"
+
+namespace lazy {
+namespace {
+
+// Windows that may wait for the device: enough to hide a compile of one, few enough to bound what they hold.
+constexpr size_t kMaxQueued = 64;
+// Plans kept per device. A plan of 500 nodes takes some 50 KB.
+constexpr size_t kMaxPlans = 2048;
+
+Compiler& compiler() {
+  static Compiler f;
+  return f;
+}
+
+uint64_t scalar_bits(uint64_t bits, int64_t kind, ArgRecipe::Type type) {
+  double as_double = 0;
+  int64_t as_int = 0;
+  if (kind == kF64 || kind == kC128) {
+    std::memcpy(&as_double, &bits, 8);
+    as_int = static_cast<int64_t>(as_double);
+  } else {
+    as_int = static_cast<int64_t>(bits);
+    as_double = static_cast<double>(as_int);
+  }
+  uint64_t out = 0;
+  switch (type) {
+    case ArgRecipe::kF64: std::memcpy(&out, &as_double, 8); break;
+    case ArgRecipe::kF32: {
+      const float f = static_cast<float>(as_double);
+      std::memcpy(&out, &f, 4);
+      break;
+    }
+    case ArgRecipe::kI64: std::memcpy(&out, &as_int, 8); break;
+    case ArgRecipe::kI32: {
+      const auto v = static_cast<int32_t>(as_int);
+      std::memcpy(&out, &v, 4);
+      break;
+    }
+    case ArgRecipe::kBool: out = kind == kF64 ? as_double != 0 : as_int != 0; break;
+  }
+  return out;
+}
+
+}  // namespace
+
+void set_compiler(Compiler f) { compiler() = std::move(f); }
+
+Executor::Executor(int device) : index_(device), thread_([this] { loop(); }) {}
+Executor::~Executor() { stop(); }
+
+void Executor::stop() {
+  {
+    std::lock_guard<std::mutex> lock(queue_mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  work_.notify_all();
+  space_.notify_all();
+  GilRelease free;
+  if (thread_.joinable()) thread_.join();
+}
+
+uint64_t Executor::submit(Job job) {
+  std::unique_lock<std::mutex> lock(queue_mutex_);
+  const uint64_t ticket = ++submitted_;
+  if (job.window)
+    for (auto& slot : job.window->slots) slot->ticket = ticket;
+  queue_.push_back(std::move(job));
+  lock.unlock();
+  work_.notify_one();
+  return ticket;
+}
+
+void Executor::throttle() {
+  {
+    std::lock_guard<std::mutex> lock(queue_mutex_);
+    if (queue_.size() < kMaxQueued) return;
+  }
+  GilRelease free;
+  std::unique_lock<std::mutex> lock(queue_mutex_);
+  space_.wait(lock, [this] { return queue_.size() < kMaxQueued || stopping_; });
+}
+
+uint64_t Executor::last_ticket() {
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  return submitted_;
+}
+
+void Executor::loop() {
+  for (;;) {
+    {
+      std::unique_lock<std::mutex> lock(queue_mutex_);
+      work_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (stopping_ && queue_.empty()) return;
+    }
+    run_next();
+  }
+}
+
+bool Executor::run_next() {
+  std::lock_guard<std::mutex> running(run_mutex_);
+  Job job;
+  {
+    std::lock_guard<std::mutex> lock(queue_mutex_);
+    if (queue_.empty()) return false;
+    job = std::move(queue_.front());
+    queue_.pop_front();
+  }
+  space_.notify_all();
+  try {
+    run(job);
+  } catch (...) {
+    std::lock_guard<std::mutex> lock(queue_mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+  job = Job();  // buffers go back before anyone is told
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  ++done_;
+  return true;
+}
+
+void Executor::wait(uint64_t ticket) {
+  GilRelease free;
+  for (;;) {
+    {
+      std::lock_guard<std::mutex> lock(queue_mutex_);
+      if (done_ >= ticket) return;
+    }
+    run_next();  // blocks while the thread runs one
+  }
+}
+
+void Executor::finish(uint64_t ticket) {
+  GilRelease free;
+  wait(ticket);
+  std::lock_guard<std::mutex> running(run_mutex_);
+  if (!device_busy_) return;
+  device(index_).synchronize();
+  device_busy_ = false;
+}
+
+bool Executor::submitted_to_driver(uint64_t ticket) {
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  return done_ >= ticket;
+}
+
+bool Executor::idle() {
+  std::unique_lock<std::mutex> running(run_mutex_, std::try_to_lock);
+  if (!running.owns_lock()) return false;
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  return queue_.empty() && !device_busy_;
+}
+
+void Executor::raise_pending() {
+  std::exception_ptr error;
+  {
+    std::lock_guard<std::mutex> lock(queue_mutex_);
+    std::swap(error, error_);
+  }
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const DriverError& e) {
+    TORCH_CHECK_WITH(OutOfMemoryError, e.status != LAZY_OUT_OF_MEMORY, e.what());
+    TORCH_CHECK(false, e.what());
+  }
+}
+
+void Executor::run(Job& job) {
+  if (job.window)
+    run_window(job);
+  else
+    job.action(device(index_));
+  device_busy_ = true;
+}
+
+std::shared_ptr<Plan> Executor::plan_for(Job& job) {
+  if (auto found = plans_.find(job.key); found != plans_.end()) {
+    stats().plans_hit++;
+    return found->second;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  std::shared_ptr<Plan> plan = compiler()(*job.window, job.alive);
+  const auto spent = std::chrono::steady_clock::now() - start;
+  plan->compile_seconds = std::chrono::duration<double>(spent).count();
+  stats().plans_compiled++;
+  stats().compile_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+  if (plans_.size() >= kMaxPlans) plans_.clear();
+  if (!plan->once) plans_[job.key] = plan;
+  return plan;
+}
+
+void Executor::run_window(Job& job) {
+  const auto plan = plan_for(job);
+  for (uint32_t slot : plan->slots) job.window->slots[slot]->allocate();
+  plan->runs++;
+  execute(*plan, *job.window);
+}
+
+void Executor::execute(const Plan& plan, const Window& window) {
+  Device& d = device(index_);
+  Block* arena = plan.arena_bytes ? allocator(index_).allocate(plan.arena_bytes) : nullptr;
+  struct Release {
+    int index;
+    Block* block;
+    ~Release() {
+      if (block) allocator(index).free(block);  // in-order queue: reuse comes after
+    }
+  } release{index_, arena};
+
+  std::vector<lazy_arg> args;
+  for (const Step& step : plan.steps) {
+    if (step.kind == Step::kHost) {
+      d.synchronize();
+      run_host_step(window, step.node);
+      continue;
+    }
+    args.resize(step.args.size());
+    for (size_t i = 0; i < step.args.size(); ++i) {
+      const ArgRecipe& recipe = step.args[i];
+      lazy_arg& arg = args[i];
+      arg = {};
+      switch (recipe.kind) {
+        case ArgRecipe::kSlot: {
+          const Block* block = window.slots[recipe.index]->block;
+          arg.kind = LAZY_ARG_BUFFER;
+          arg.mem = block->mem;
+          arg.offset = block->offset;
+          break;
+        }
+        case ArgRecipe::kTemp:
+          arg.kind = LAZY_ARG_BUFFER;
+          arg.mem = arena->mem;
+          arg.offset = arena->offset + recipe.bits;
+          break;
+        case ArgRecipe::kScalar:
+          arg.kind = LAZY_ARG_BYTES;
+          arg.size = recipe.size;
+          arg.bits = scalar_bits(window.scalars[recipe.index], plan.scalar_kinds[recipe.index], recipe.type);
+          break;
+        case ArgRecipe::kBytes:
+          arg.kind = LAZY_ARG_BYTES;
+          arg.size = recipe.size;
+          arg.bits = recipe.bits;
+          break;
+        case ArgRecipe::kLocal:
+          arg.kind = LAZY_ARG_LOCAL;
+          arg.size = recipe.size;
+          break;
+      }
+    }
+    if (step.kind == Step::kLaunch) {
+      d.launch(step.kernel, step.global.data(), step.local.data(), static_cast<uint32_t>(args.size()), args.data());
+      stats().kernels_launched.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      auto tensors = step.tensors;
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        tensors[i].mem = args[i].mem;
+        tensors[i].offset += args[i].offset;
+      }
+      TORCH_CHECK(d.core_op(step.name.c_str(), step.outputs, static_cast<uint32_t>(tensors.size()), tensors.data(),
+                            step.attrs.c_str()),
+                  "the driver does not offer the core op ", step.name);
+      stats().extern_calls++;
+    }
+  }
+  d.flush();
+}
+
+Executor& executor(int device) {
+  static std::mutex mutex;
+  static std::array<std::unique_ptr<Executor>, 64>* all = new std::array<std::unique_ptr<Executor>, 64>;
+  auto& slot = all->at(static_cast<size_t>(device));
+  if (C10_LIKELY(slot != nullptr)) return *slot;
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!slot) slot = std::make_unique<Executor>(device);
+  return *slot;
+}
+
+void stop_executors() {
+  for (int i = 0; i < device_count(); ++i) {
+    cut(i, Cut::kSync);
+    executor(i).stop();
+  }
+}
+
+}  // namespace lazy

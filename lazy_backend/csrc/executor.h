@@ -1,0 +1,111 @@
+// The executor of a device: runs jobs in order, off the GIL, on its own thread or on the
+// thread of whoever has to wait for them.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "driver.h"
+#include "window.h"
+
+namespace lazy {
+
+struct ArgRecipe {
+  enum Kind : uint8_t { kSlot, kTemp, kBytes, kScalar, kLocal } kind;
+  enum Type : uint8_t { kF64, kF32, kI64, kI32, kBool } type;  // of a scalar
+  uint32_t index;  // slot, or scalar
+  uint32_t size;   // bytes of BYTES or LOCAL
+  uint64_t bits;   // value of BYTES, offset of TEMP in the arena
+};
+
+struct Step {
+  enum Kind : uint8_t { kLaunch, kHost, kCoreOp } kind;
+  lazy_kernel kernel = nullptr;
+  std::array<uint64_t, 3> global{}, local{};
+  std::vector<ArgRecipe> args;
+  uint32_t node = 0;  // HOST: the window's node to run through the CPU
+  std::string name, attrs;  // CORE_OP
+  uint32_t outputs = 0;
+  std::vector<lazy_tensor> tensors;  // CORE_OP: mem and offset filled in from args
+};
+
+struct Plan {
+  std::vector<Step> steps;
+  std::vector<uint32_t> slots;      // that must have memory
+  std::vector<int64_t> scalar_kinds;  // ScalarKind of each run-time scalar of the window
+  uint64_t arena_bytes = 0;
+  uint64_t runs = 0;
+  bool once = false;  // holds a run-time scalar's value: good for this window only
+  double compile_seconds = 0;
+};
+
+struct Job {
+  std::unique_ptr<Window> window;  // a window to run,
+  std::function<void(Device&)> action;  // or something else, in order
+  std::vector<uint8_t> alive;      // per slot of the window
+  Hash key;
+};
+
+class Executor {
+ public:
+  explicit Executor(int device);
+  ~Executor();
+
+  uint64_t submit(Job job);        // the job's ticket; never waits
+  void throttle();                 // waits (without the GIL) while the queue is full
+  void wait(uint64_t ticket);      // until it has been handed to the driver; runs jobs itself
+  void finish(uint64_t ticket);    // wait, and until the device has done it
+  bool submitted_to_driver(uint64_t ticket);
+  bool idle();                     // nothing queued and nothing running on the device
+  void raise_pending();            // the first error of jobs since the last call
+  uint64_t last_ticket();
+  void stop();
+
+ private:
+  void loop();
+  bool run_next();                 // false where nothing is queued
+  void run(Job& job);
+  void run_window(Job& job);
+  void execute(const Plan& plan, const Window& window);
+  std::shared_ptr<Plan> plan_for(Job& job);
+
+  const int index_;
+  std::mutex queue_mutex_, run_mutex_;
+  std::condition_variable work_, space_;
+  std::deque<Job> queue_;
+  uint64_t submitted_ = 0, done_ = 0;
+  bool stopping_ = false, device_busy_ = false;
+  std::exception_ptr error_;
+  std::unordered_map<Hash, std::shared_ptr<Plan>, HashHash> plans_;
+  std::thread thread_;
+};
+
+Executor& executor(int device);
+void stop_executors();
+
+// Python's compiler: window, liveness -> plan. Called with the GIL free.
+using Compiler = std::function<std::unique_ptr<Plan>(const Window&, const std::vector<uint8_t>& alive)>;
+void set_compiler(Compiler compiler);
+
+// Releases the GIL for as long as it lives, where the thread holds it.
+class GilRelease {
+ public:
+  GilRelease() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  ~GilRelease() {
+    if (state_) PyEval_RestoreThread(state_);
+  }
+  GilRelease(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace lazy

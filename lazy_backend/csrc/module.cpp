@@ -1,0 +1,307 @@
+// The Python face of the core: windows as Python objects for the compiler, plans back, counters.
+#include <torch/csrc/utils/pybind.h>
+#include <torch/extension.h>
+
+#include "copy.h"
+#include "executor.h"
+#include "hooks.h"
+#include "recorder.h"
+#include "runtime.h"
+#include "stats.h"
+
+namespace py = pybind11;
+
+namespace lazy {
+namespace {
+
+py::tuple ints(const int64_t* p, size_t n) {
+  py::tuple t(n);
+  for (size_t i = 0; i < n; ++i) t[i] = p[i];
+  return t;
+}
+
+// Walks a window's streams into Python objects. Formats: see lazy_backend/compiler.py.
+struct PythonReader {
+  const Window& window;
+  const int64_t* code;
+  const int64_t* dims;
+  uint32_t scalar;
+  std::vector<int64_t>& kinds;
+
+  py::object read_scalar() {
+    const int64_t kind = *code++;
+    const uint32_t index = scalar++;
+    kinds[index] = kind;
+    if (kind == kC128) kinds[scalar++] = kind;
+    return py::make_tuple("scalar", index, kind);
+  }
+
+  py::object read() {
+    switch (*code++) {
+      case kNone: return py::none();
+      case kTensor: {
+        const int64_t slot = *code++, dtype = *code++;
+        const auto rank = static_cast<size_t>(*code++);
+        ++code;
+        auto t = py::make_tuple("tensor", slot, dtype, ints(dims, rank), ints(dims + rank, rank), dims[2 * rank]);
+        dims += 2 * rank + 1;
+        return t;
+      }
+      case kHostScalar: {
+        const int64_t dtype = *code++, wrapped = *code++;
+        ++code;
+        return py::make_tuple("host_scalar", dtype, bool(wrapped), read_scalar());
+      }
+      case kScalar: return read_scalar();
+      case kInt: return py::int_(*dims++);
+      case kBool: return py::bool_(*code++ != 0);
+      case kDouble: {
+        double d;
+        std::memcpy(&d, code++, 8);
+        return py::float_(d);
+      }
+      case kString: return py::str(interned_string(*code++));
+      case kDtype: return py::make_tuple("enum", *code++);
+      case kDevice: return py::make_tuple("device", *code++);
+      case kList: {
+        const int64_t n = *code++;
+        py::list list;
+        for (int64_t i = 0; i < n; ++i) list.append(read());
+        return list;
+      }
+      case kOut: {
+        const int64_t slot = *code++, dtype = *code++;
+        const auto rank = static_cast<size_t>(*code++);
+        auto t = py::make_tuple("tensor", slot, dtype, ints(dims, rank), ints(dims + rank, rank), 0);
+        dims += 2 * rank;
+        return t;
+      }
+      default: throw std::runtime_error("unknown tag in a window");
+    }
+  }
+};
+
+py::list scalar_values(const std::vector<uint64_t>& scalars, const std::vector<int64_t>& kinds) {
+  py::list values;
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    double d;
+    std::memcpy(&d, &scalars[i], 8);
+    if (kinds[i] == kI64) values.append(static_cast<int64_t>(scalars[i]));
+    else if (kinds[i] == kB1) values.append(scalars[i] != 0);
+    else values.append(d);
+  }
+  return values;
+}
+
+py::dict window_to_python(const Window& w, const std::vector<uint8_t>& alive, std::vector<int64_t>& kinds) {
+  kinds.assign(w.scalars.size(), kF64);
+  py::list nodes;
+  for (size_t i = 0; i < w.nodes.size(); ++i) {
+    const Node& node = w.nodes[i];
+    const size_t end = i + 1 < w.nodes.size() ? w.nodes[i + 1].code : w.code.size();
+    PythonReader reader{w, w.code.data() + node.code + 1, w.dims.data() + node.dims, node.scalars, kinds};
+    py::list args, outs;
+    for (size_t a = 0; a < node.op->nargs; ++a) args.append(reader.read());
+    py::object seed = py::none();
+    if (node.op->seeded) {
+      auto first = reader.read();
+      seed = py::make_tuple(first, reader.read());
+    }
+    while (reader.code < w.code.data() + end) outs.append(reader.read());
+    nodes.append(py::make_tuple(node.op->name, args, outs, seed, describe(node.frame)));
+  }
+  py::list slots;
+  for (size_t i = 0; i < w.slots.size(); ++i)
+    slots.append(py::make_tuple(w.slots[i]->nbytes, bool(alive[i]), bool(w.had_data[i])));
+  py::dict out;
+  out["device"] = w.device;
+  out["nodes"] = nodes;
+  out["slots"] = slots;
+  out["scalars"] = scalar_values(w.scalars, kinds);
+  return out;
+}
+
+ArgRecipe::Type scalar_type(const std::string& type) {
+  static const std::unordered_map<std::string, ArgRecipe::Type> types = {
+      {"f64", ArgRecipe::kF64}, {"f32", ArgRecipe::kF32}, {"i64", ArgRecipe::kI64}, {"i32", ArgRecipe::kI32}, {"bool", ArgRecipe::kBool}};
+  return types.at(type);
+}
+
+uint32_t scalar_bytes(ArgRecipe::Type type) {
+  return type == ArgRecipe::kF64 || type == ArgRecipe::kI64 ? 8 : type == ArgRecipe::kBool ? 1 : 4;
+}
+
+ArgRecipe arg_from_python(const py::tuple& arg) {
+  const auto kind = arg[0].cast<std::string>();
+  ArgRecipe out{};
+  if (kind == "slot") {
+    out.kind = ArgRecipe::kSlot;
+    out.index = arg[1].cast<uint32_t>();
+  } else if (kind == "temp") {
+    out.kind = ArgRecipe::kTemp;
+    out.bits = arg[1].cast<uint64_t>();
+  } else if (kind == "local") {
+    out.kind = ArgRecipe::kLocal;
+    out.size = arg[1].cast<uint32_t>();
+  } else {
+    const auto type = scalar_type(arg[2].cast<std::string>());
+    out.type = type;
+    out.size = scalar_bytes(type);
+    if (kind == "scalar") {
+      out.kind = ArgRecipe::kScalar;
+      out.index = arg[1].cast<uint32_t>();
+      return out;
+    }
+    out.kind = ArgRecipe::kBytes;
+    if (type == ArgRecipe::kF64) {
+      const auto v = arg[1].cast<double>();
+      std::memcpy(&out.bits, &v, 8);
+    } else if (type == ArgRecipe::kF32) {
+      const auto v = static_cast<float>(arg[1].cast<double>());
+      std::memcpy(&out.bits, &v, 4);
+    } else {
+      const auto v = arg[1].cast<int64_t>();
+      std::memcpy(&out.bits, &v, type == ArgRecipe::kI64 ? 8 : 4);
+    }
+  }
+  return out;
+}
+
+std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
+  auto plan = std::make_unique<Plan>();
+  plan->arena_bytes = source["arena_bytes"].cast<uint64_t>();
+  plan->once = source["once"].cast<bool>();
+  plan->slots = source["slots"].cast<std::vector<uint32_t>>();
+  for (const auto& item : source["steps"].cast<py::list>()) {
+    const auto t = item.cast<py::tuple>();
+    const auto kind = t[0].cast<std::string>();
+    Step step;
+    if (kind == "host") {
+      step.kind = Step::kHost;
+      step.node = t[1].cast<uint32_t>();
+    } else if (kind == "launch") {
+      step.kind = Step::kLaunch;
+      step.kernel = reinterpret_cast<lazy_kernel>(t[1].cast<uintptr_t>());
+      step.global = t[2].cast<std::array<uint64_t, 3>>();
+      step.local = t[3].cast<std::array<uint64_t, 3>>();
+      for (const auto& arg : t[4].cast<py::list>()) step.args.push_back(arg_from_python(arg.cast<py::tuple>()));
+    } else {
+      step.kind = Step::kCoreOp;
+      step.name = t[1].cast<std::string>();
+      step.attrs = t[2].cast<std::string>();
+      step.outputs = t[3].cast<uint32_t>();
+      for (const auto& entry : t[4].cast<py::list>()) {
+        const auto tensor = entry.cast<py::tuple>();
+        step.args.push_back(arg_from_python(tensor[0].cast<py::tuple>()));
+        lazy_tensor desc{};
+        desc.dtype = tensor[1].cast<uint32_t>();
+        desc.offset = tensor[2].cast<uint64_t>();
+        const auto sizes = tensor[3].cast<std::vector<int64_t>>(), strides = tensor[4].cast<std::vector<int64_t>>();
+        TORCH_CHECK(sizes.size() <= LAZY_MAX_RANK, "a tensor of rank ", sizes.size(), " for a driver that takes ", LAZY_MAX_RANK);
+        desc.rank = static_cast<uint32_t>(sizes.size());
+        std::copy(sizes.begin(), sizes.end(), desc.sizes);
+        std::copy(strides.begin(), strides.end(), desc.strides);
+        step.tensors.push_back(desc);
+      }
+    }
+    plan->steps.push_back(std::move(step));
+  }
+  return plan;
+}
+
+// The Python callable, kept for the life of the process: the executor's threads outlive module teardown.
+PyObject* compile_callable = nullptr;
+
+std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& alive) {
+  py::gil_scoped_acquire gil;
+  std::vector<int64_t> kinds;
+  const py::dict source = window_to_python(window, alive, kinds);
+  auto plan = plan_from_python(py::reinterpret_borrow<py::object>(compile_callable)(source).cast<py::dict>());
+  plan->scalar_kinds = std::move(kinds);
+  return plan;
+}
+
+py::dict stats_to_python() {
+  const auto& s = stats();
+  py::dict out, by_name, by_cause;
+  out["ops"] = s.ops.load();
+  out["windows"] = s.windows.load();
+  out["reads"] = s.reads.load();
+  out["plans_compiled"] = s.plans_compiled.load();
+  out["plans_hit"] = s.plans_hit.load();
+  out["kernels_built"] = s.kernels_built.load();
+  out["kernels_launched"] = s.kernels_launched.load();
+  out["extern_calls"] = s.extern_calls.load();
+  out["host_ops"] = s.host_ops.load();
+  out["host_bytes"] = s.host_bytes.load();
+  out["compile_seconds"] = static_cast<double>(s.compile_ns.load()) * 1e-9;
+  out["meta_misses"] = s.meta_misses.load();
+  for (const auto* op : op_entries())
+    if (op->host_calls) by_name[py::str(op->name)] = op->host_calls.load();
+  for (size_t i = 0; i < s.cuts.size(); ++i)
+    if (s.cuts[i]) by_cause[cut_name(static_cast<Cut>(i))] = s.cuts[i].load();
+  out["host_ops_by_name"] = by_name;
+  out["cuts_by_cause"] = by_cause;
+  return out;
+}
+
+uintptr_t build_program(int index, const std::string& source, bool is_binary, const std::string& options) {
+  py::gil_scoped_release free;
+  return reinterpret_cast<uintptr_t>(device(index).load_program(source, is_binary, options));
+}
+
+uintptr_t create_kernel(int index, uintptr_t program, const std::string& name) {
+  py::gil_scoped_release free;
+  stats().kernels_built++;
+  return reinterpret_cast<uintptr_t>(device(index).kernel(reinterpret_cast<lazy_program>(program), name));
+}
+
+py::bytes program_binary(int index, uintptr_t program) {
+  std::string binary;
+  {
+    py::gil_scoped_release free;
+    binary = device(index).program_binary(reinterpret_cast<lazy_program>(program));
+  }
+  return binary;
+}
+
+}  // namespace
+
+void record_overloads(const std::vector<std::string>& names);
+
+}  // namespace lazy
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using namespace lazy;
+  py::register_exception_translator([](std::exception_ptr p) {
+    try {
+      if (p) std::rethrow_exception(p);
+    } catch (const DriverError& e) {
+      PyErr_SetString(PyExc_RuntimeError, e.what());
+    }
+  });
+  set_compiler(compile);
+  m.def("register_ops", &register_ops);
+  m.def("record_overloads", &record_overloads);
+  m.def("mark_static_scalars", &mark_static_scalars);
+  m.def("mark_host", &mark_host);
+  m.def("announce_host_op", [](const std::string& name, const std::string& line) {
+    for (auto* op : op_entries())
+      if (op->name == name) announce_host_op(*op, line);
+  });
+  m.def("set_compile_callback", [](py::object f) { compile_callable = f.release().ptr(); });
+  m.def("set_window", &set_window_length);
+  m.def("window", &window_length);
+  m.def("set_fallback", [](const std::string& policy) {
+    set_fallback(policy == "error" ? Fallback::kError : policy == "silent" ? Fallback::kSilent : Fallback::kWarn);
+  });
+  m.def("stats", &stats_to_python);
+  m.def("reset_stats", &reset_stats);
+  m.def("cut", [](int index) { cut(index, Cut::kBoundary); });
+  m.def("build_program", &build_program);
+  m.def("create_kernel", &create_kernel);
+  m.def("program_binary", &program_binary);
+  m.def("user_line", [] { return describe(current_frame()); });
+  m.def("stop", &stop_executors);
+  init_hooks(m);
+}

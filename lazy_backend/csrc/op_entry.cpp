@@ -1,0 +1,87 @@
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+#include "ops.h"
+
+namespace lazy {
+namespace {
+
+struct Marks {
+  std::vector<std::string> static_args;
+  bool host = false;
+};
+
+std::mutex entries_mutex;
+std::vector<OpEntry*> entries;
+std::unordered_map<std::string, Marks> marks;
+
+void apply(OpEntry& entry, const Marks& mark) {
+  const auto& arguments = entry.handle.schema().arguments();
+  for (size_t i = 0; i < entry.nargs; ++i)
+    if (std::find(mark.static_args.begin(), mark.static_args.end(), arguments[i].name()) != mark.static_args.end())
+      entry.static_arg[i] = true;
+  if (mark.host) entry.host = true;
+}
+
+OpEntry* make_entry(const c10::OperatorHandle& op) {
+  const auto& schema = op.schema();
+  std::string name = schema.name();
+  for (size_t at; (at = name.find("::")) != std::string::npos;) name.replace(at, 2, ".");
+  name += "." + (schema.overload_name().empty() ? "default" : schema.overload_name());
+
+  auto* entry = new OpEntry{op, std::move(name), static_cast<uint32_t>(entries.size()), schema.arguments().size(),
+                            schema.returns().size(), op.hasTag(at::Tag::nondeterministic_seeded), false, false,
+                            op.hasTag(at::Tag::pointwise), {}, std::vector<bool>(schema.arguments().size()), {}, {}, {}};
+  for (const auto& result : schema.returns()) {
+    int alias = -1;
+    if (const auto* info = result.alias_info()) {
+      for (size_t i = 0; i < entry->nargs; ++i) {
+        const auto* argument = schema.arguments()[i].alias_info();
+        if (argument && !info->beforeSets().empty() && argument->beforeSets() == info->beforeSets()) alias = static_cast<int>(i);
+      }
+      if (!info->isWrite()) entry->view = true;
+    }
+    entry->aliases.push_back(alias);
+  }
+  for (const auto& argument : schema.arguments())
+    entry->mutates |= argument.alias_info() && argument.alias_info()->isWrite();
+  return entry;
+}
+
+}  // namespace
+
+OpEntry& op_entry(const c10::OperatorHandle& op) {
+  // A thread's own map: no lock on the hot path.
+  thread_local std::unordered_map<c10::OperatorHandle, OpEntry*> cache;
+  if (auto found = cache.find(op); found != cache.end()) return *found->second;
+  std::lock_guard<std::mutex> lock(entries_mutex);
+  for (auto* entry : entries)
+    if (entry->handle == op) return *(cache[op] = entry);
+  auto* entry = make_entry(op);
+  if (auto mark = marks.find(entry->name); mark != marks.end()) apply(*entry, mark->second);
+  entries.push_back(entry);
+  return *(cache[op] = entry);
+}
+
+std::vector<OpEntry*> op_entries() {
+  std::lock_guard<std::mutex> lock(entries_mutex);
+  return entries;
+}
+
+void mark_static_scalars(const std::string& name, const std::vector<std::string>& args) {
+  std::lock_guard<std::mutex> lock(entries_mutex);
+  auto& mark = marks[name];
+  mark.static_args.insert(mark.static_args.end(), args.begin(), args.end());
+  for (auto* entry : entries)
+    if (entry->name == name) apply(*entry, mark);
+}
+
+void mark_host(const std::string& name) {
+  std::lock_guard<std::mutex> lock(entries_mutex);
+  marks[name].host = true;
+  for (auto* entry : entries)
+    if (entry->name == name) entry->host = true;
+}
+
+}  // namespace lazy

@@ -1,0 +1,46 @@
+// The op entries: what the recorder knows of an operator, looked up once.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+namespace lazy {
+
+struct OpEntry {
+  c10::OperatorHandle handle;
+  std::string name;       // "aten.add.Tensor"
+  uint32_t id;
+  size_t nargs, nreturns;
+  bool seeded;            // draws random numbers
+  bool view;              // returns an alias that it does not write
+  bool mutates;
+  bool pointwise;
+  std::vector<int> aliases;        // per return: the argument that it is, or -1
+  std::vector<bool> static_arg;    // per argument: its Scalar or float must be known when compiling
+  std::atomic<bool> host{false};   // no lowering: runs on the host at once
+  std::atomic<bool> warned{false};
+  std::atomic<uint64_t> host_calls{0};
+};
+
+OpEntry& op_entry(const c10::OperatorHandle& op);
+std::vector<OpEntry*> op_entries();
+
+// Marks from Python's tables (ops_core): `name` as in OpEntry. They hold for entries made later too.
+void mark_static_scalars(const std::string& name, const std::vector<std::string>& args);
+void mark_host(const std::string& name);
+
+// The boxed kernels.
+void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void run_on_host(OpEntry& entry, torch::jit::Stack* stack);  // the CPU fallback: waits, runs, wraps
+
+// Runs an op on CPU tensors that share (or copy, where memory is not host visible) the memory
+// of the lazy arguments. The device must be idle. Used by the fallback and by host steps of plans.
+void call_on_host(const OpEntry& entry, torch::jit::Stack* stack);
+
+void register_ops();
+
+}  // namespace lazy

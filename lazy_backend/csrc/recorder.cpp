@@ -1,0 +1,485 @@
+// The boxed recorder: one kernel for every op. Encodes the call into two flat streams,
+// looks its outputs' metadata up (on a miss: runs the Meta kernel once), makes the outputs
+// with deferred storage and appends a node to the device's window.
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/stack.h>
+#include <ATen/native/Resize.h>
+
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+
+#include "generator.h"
+#include "ops.h"
+#include "recorder.h"
+#include "runtime.h"
+#include "stats.h"
+#include "stream.h"
+
+namespace lazy {
+namespace {
+
+constexpr int64_t kUnpatched = 0;  // a slot number is filled in when the window is known
+
+// What a call looks like, before it has a place in a window. Reused by the thread.
+struct Call {
+  std::vector<int64_t> code, dims;
+  std::vector<std::pair<uint32_t, Buffer*>> slots;  // position in code, buffer
+  std::vector<uint64_t> scalars;
+  int device = -1;
+
+  void clear() {
+    code.clear();
+    dims.clear();
+    slots.clear();
+    scalars.clear();
+    device = -1;
+  }
+};
+
+struct OutMeta {
+  int alias;  // argument index, or -1 for a fresh tensor
+  bool undefined;
+  c10::ScalarType dtype;
+  std::vector<int64_t> sizes, strides;
+  int64_t list = -1;  // member count of a returned list, on its first member
+};
+
+struct MetaEntry {
+  std::vector<int64_t> code, dims;  // compared on a hit: a hash alone is not proof
+  std::vector<OutMeta> outs;
+  uint64_t rng_numel = 0;  // what a random op's counters are counted from
+};
+
+struct MetaCache {
+  std::mutex mutex;
+  std::unordered_map<Hash, std::shared_ptr<MetaEntry>, HashHash> entries;
+};
+MetaCache& meta_cache() {
+  static auto* cache = new MetaCache;
+  return *cache;
+}
+// 64 k entries of some 500 bytes: 32 MB at most, then the cache starts anew.
+constexpr size_t kMetaCacheEntries = 65536;
+
+[[noreturn]] void mixed_devices(const OpEntry& op, int device, const at::Tensor& t) {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, lazy:", device,
+              " and ", t.device(), "! (when checking an argument of ", op.name, ")");
+}
+
+void push_scalar(Call& call, const at::Scalar& s) {
+  call.code.push_back(kScalar);
+  uint64_t bits[2] = {0, 0};
+  int64_t kind = kF64;
+  if (s.isBoolean()) {
+    kind = kB1;
+    bits[0] = s.toBool();
+  } else if (s.isIntegral(false)) {
+    kind = kI64;
+    const int64_t v = s.to<int64_t>();
+    std::memcpy(bits, &v, 8);
+  } else if (s.isComplex()) {
+    kind = kC128;
+    const auto v = s.toComplexDouble();
+    const double parts[2] = {v.real(), v.imag()};
+    std::memcpy(bits, parts, 16);
+  } else {
+    const double v = s.toDouble();
+    std::memcpy(bits, &v, 8);
+  }
+  call.code.push_back(kind);
+  call.scalars.push_back(bits[0]);
+  if (kind == kC128) call.scalars.push_back(bits[1]);
+}
+
+void push_tensor(Call& call, const OpEntry& op, const at::Tensor& t) {
+  if (!t.defined()) {
+    call.code.push_back(kNone);
+    return;
+  }
+  auto* impl = t.unsafeGetTensorImpl();
+  if (C10_LIKELY(impl->device_type() == c10::DeviceType::PrivateUse1)) {
+    const int device = impl->device().index();
+    if (call.device < 0) call.device = device;
+    if (call.device != device) mixed_devices(op, call.device, t);
+    const auto sizes = impl->sizes();
+    const auto strides = impl->strides();
+    int64_t ones = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) ones |= int64_t(sizes[i] == 1) << i;
+    call.code.push_back(kTensor);
+    call.slots.emplace_back(static_cast<uint32_t>(call.code.size()), buffer_of(t));
+    call.code.push_back(kUnpatched);
+    call.code.push_back(static_cast<int64_t>(c10::typeMetaToScalarType(impl->dtype())));
+    call.code.push_back(static_cast<int64_t>(sizes.size()));
+    call.code.push_back(ones << kSizeOneMaskShift);
+    call.dims.insert(call.dims.end(), sizes.begin(), sizes.end());
+    call.dims.insert(call.dims.end(), strides.begin(), strides.end());
+    call.dims.push_back(impl->storage_offset());
+    return;
+  }
+  if (impl->device_type() == c10::DeviceType::CPU && impl->dim() == 0) {
+    call.code.push_back(kHostScalar);
+    call.code.push_back(static_cast<int64_t>(t.scalar_type()));
+    call.code.push_back(impl->is_wrapped_number());
+    push_scalar(call, t.item());
+    return;
+  }
+  mixed_devices(op, call.device < 0 ? current_device() : call.device, t);
+}
+
+int64_t intern(const std::string& text);
+
+void push_value(Call& call, const OpEntry& op, const c10::IValue& v, const c10::Type& type, bool is_static) {
+  if (v.isTensor()) {
+    push_tensor(call, op, v.toTensor());
+  } else if (v.isNone()) {
+    call.code.push_back(kNone);
+  } else if (type.kind() == c10::TypeKind::NumberType || (v.isDouble() && !v.isInt())) {
+    if (!is_static) {
+      push_scalar(call, v.toScalar());
+    } else if (v.isDouble()) {
+      const double d = v.toDouble();
+      int64_t bits;
+      std::memcpy(&bits, &d, 8);
+      call.code.push_back(kDouble);
+      call.code.push_back(bits);
+    } else if (v.isInt()) {
+      call.code.push_back(kInt);
+      call.dims.push_back(v.toInt());
+    } else if (v.isBool()) {
+      call.code.push_back(kBool);
+      call.code.push_back(v.toBool());
+    } else {
+      push_scalar(call, v.toScalar());
+    }
+  } else if (v.isInt()) {
+    // dtype, layout and memory format arrive as ints of those types
+    const bool is_enum = type.kind() == c10::TypeKind::ScalarTypeType || type.kind() == c10::TypeKind::LayoutType ||
+                         type.kind() == c10::TypeKind::MemoryFormatType;
+    if (is_enum) {
+      call.code.push_back(kDtype);
+      call.code.push_back(v.toInt());
+    } else {
+      call.code.push_back(kInt);
+      call.dims.push_back(v.toInt());
+    }
+  } else if (v.isBool()) {
+    call.code.push_back(kBool);
+    call.code.push_back(v.toBool());
+  } else if (v.isDevice()) {
+    const auto device = v.toDevice();
+    call.code.push_back(kDevice);
+    call.code.push_back(device.index());
+    if (device.is_privateuseone()) call.device = device.has_index() ? device.index() : current_device();
+  } else if (v.isString()) {
+    call.code.push_back(kString);
+    call.code.push_back(intern(v.toStringRef()));
+  } else if (v.isList() || v.isIntList() || v.isDoubleList() || v.isBoolList() || v.isTensorList()) {
+    const auto list = v.toListRef();
+    call.code.push_back(kList);
+    call.code.push_back(static_cast<int64_t>(list.size()));
+    const auto* element = type.containedTypeSize() ? type.containedType(0).get() : &type;
+    if (element->kind() == c10::TypeKind::ListType || element->kind() == c10::TypeKind::OptionalType)
+      element = element->containedType(0).get();
+    for (const auto& member : list) push_value(call, op, member, *element, is_static);
+  } else if (v.isGenerator()) {
+    call.code.push_back(kNone);
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, op.name, ": an argument of kind ", v.tagKind(), " cannot be recorded");
+  }
+}
+
+const c10::Type& plain(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::OptionalType ? *type.containedType(0) : type;
+}
+
+at::Tensor meta_of(const at::Tensor& t) {
+  if (!t.defined() || t.device().type() != c10::DeviceType::PrivateUse1) return t;
+  at::Tensor meta = at::detail::empty_strided_meta(t.sizes(), t.strides(), t.scalar_type());
+  return meta;
+}
+
+c10::IValue to_meta(const c10::IValue& v) {
+  if (v.isTensor()) return meta_of(v.toTensor());
+  if (v.isDevice() && v.toDevice().is_privateuseone()) return c10::Device(c10::DeviceType::Meta);
+  if (v.isTensorList()) {
+    c10::List<at::Tensor> out;
+    for (const at::Tensor& t : v.toTensorList()) out.push_back(meta_of(t));
+    return out;
+  }
+  if (v.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> out;
+    for (const std::optional<at::Tensor>& t : v.toOptionalTensorList())
+      out.push_back(t.has_value() ? std::optional<at::Tensor>(meta_of(*t)) : std::nullopt);
+    return out;
+  }
+  if (v.isGenerator()) return c10::IValue();
+  return v;
+}
+
+OutMeta describe_out(const at::Tensor& t, int alias) {
+  if (!t.defined()) return {alias, true, c10::ScalarType::Undefined, {}, {}};
+  return {alias, false, t.scalar_type(), t.sizes().vec(), t.strides().vec()};
+}
+
+// Runs the Meta kernel. Shape and dtype errors are eager's own, raised here, at the call.
+std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
+  stats().meta_misses++;
+  torch::jit::Stack stack;
+  stack.reserve(op.nargs);
+  uint64_t largest = 0;
+  for (size_t i = 0; i < op.nargs; ++i) {
+    if (args[i].isTensor() && args[i].toTensor().defined())
+      largest = std::max<uint64_t>(largest, args[i].toTensor().numel());
+    stack.push_back(to_meta(args[i]));
+  }
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    c10::impl::ExcludeDispatchKeyGuard no_python(c10::DispatchKeySet(c10::DispatchKey::Python) |
+                                                 c10::DispatchKeySet(c10::DispatchKey::PythonTLSSnapshot));
+    op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+  }
+  auto entry = std::make_shared<MetaEntry>();
+  for (size_t r = 0; r < op.nreturns; ++r) {
+    const auto& v = stack[stack.size() - op.nreturns + r];
+    if (v.isTensorList()) {
+      const auto list = v.toTensorVector();
+      for (size_t i = 0; i < list.size(); ++i) {
+        entry->outs.push_back(describe_out(list[i], op.aliases[r]));
+        if (i == 0) entry->outs.back().list = static_cast<int64_t>(list.size());
+      }
+    } else if (v.isTensor()) {
+      entry->outs.push_back(describe_out(v.toTensor(), op.aliases[r]));
+    } else {
+      TORCH_CHECK_NOT_IMPLEMENTED(v.isNone(), op.name, " returns something that is no tensor");
+    }
+  }
+  for (const auto& out : entry->outs) {
+    uint64_t numel = 1;
+    for (int64_t size : out.sizes) numel *= static_cast<uint64_t>(size);
+    if (!out.undefined) largest = std::max(largest, numel);
+  }
+  entry->rng_numel = largest;
+  return entry;
+}
+
+std::shared_ptr<MetaEntry> lookup(const OpEntry& op, const Call& call, Hash key, const c10::IValue* args) {
+  auto& cache = meta_cache();
+  {
+    std::lock_guard<std::mutex> lock(cache.mutex);
+    auto found = cache.entries.find(key);
+    if (found != cache.entries.end() && found->second->code == call.code && found->second->dims == call.dims)
+      return found->second;
+  }
+  auto entry = infer(op, args);
+  entry->code = call.code;
+  entry->dims = call.dims;
+  std::lock_guard<std::mutex> lock(cache.mutex);
+  if (cache.entries.size() >= kMetaCacheEntries) cache.entries.clear();
+  cache.entries[key] = entry;
+  return entry;
+}
+
+// In-place and out= faces: an out tensor of another shape is resized as eager does.
+void check_written(const OpEntry& op, const MetaEntry& meta, const c10::IValue* args, bool& resized) {
+  for (const auto& out : meta.outs) {
+    if (out.alias < 0 || out.undefined || !args[out.alias].isTensor()) continue;
+    const auto& target = args[out.alias].toTensor();
+    if (!target.sizes().equals(out.sizes)) {
+      at::native::resize_output(target, out.sizes);
+      if (!out.strides.empty() && !target.strides().equals(out.strides) && target.is_contiguous())
+        target.unsafeGetTensorImpl()->set_sizes_and_strides(out.sizes, out.strides);
+      resized = true;
+    }
+  }
+  if (!op.pointwise) return;
+  for (const auto& out : meta.outs) {
+    if (out.alias < 0 || !args[out.alias].isTensor()) continue;
+    const auto& target = args[out.alias].toTensor();
+    for (size_t i = 0; i < op.nargs; ++i)
+      if (static_cast<int>(i) != out.alias && args[i].isTensor() && args[i].toTensor().defined() &&
+          args[i].toTensor().device() == target.device())
+        at::assert_no_partial_overlap(target, args[i].toTensor());
+  }
+}
+
+// Index tensors may live on the host, as on every accelerator.
+bool takes_host_indices(const OpEntry& op) {
+  return op.name.rfind("aten.index", 0) == 0 || op.name.rfind("aten._index_put", 0) == 0 ||
+         op.name.rfind("aten._unsafe_index", 0) == 0;
+}
+
+void upload_indices(const OpEntry& op, c10::IValue* args) {
+  if (!takes_host_indices(op)) return;
+  const auto device = args[0].toTensor().device();
+  for (size_t i = 1; i < op.nargs; ++i) {
+    if (!args[i].isOptionalTensorList()) continue;
+    c10::List<std::optional<at::Tensor>> moved;
+    bool any = false;
+    for (const std::optional<at::Tensor>& t : args[i].toOptionalTensorList()) {
+      const bool host = t.has_value() && t->defined() && t->device().is_cpu();
+      any |= host;
+      moved.push_back(host ? std::optional<at::Tensor>(t->to(device)) : t);
+    }
+    if (any) args[i] = moved;
+  }
+}
+
+std::mutex strings_mutex;
+std::vector<std::string> strings;
+int64_t intern(const std::string& text) {
+  std::lock_guard<std::mutex> lock(strings_mutex);
+  for (size_t i = 0; i < strings.size(); ++i)
+    if (strings[i] == text) return static_cast<int64_t>(i);
+  strings.push_back(text);
+  return static_cast<int64_t>(strings.size()) - 1;
+}
+
+at::Tensor make_out(Call& call, const OutMeta& out) {
+  call.code.push_back(kOut);
+  at::Tensor t = make_tensor(call.device, out.dtype, out.sizes, out.strides);
+  call.slots.emplace_back(static_cast<uint32_t>(call.code.size()), buffer_of(t));
+  call.code.push_back(kUnpatched);
+  call.code.push_back(static_cast<int64_t>(out.dtype));
+  call.code.push_back(static_cast<int64_t>(out.sizes.size()));
+  call.dims.insert(call.dims.end(), out.sizes.begin(), out.sizes.end());
+  call.dims.insert(call.dims.end(), out.strides.begin(), out.strides.end());
+  return t;
+}
+
+// A view op without a kernel of its own: the Meta kernel says where in the storage it looks.
+void record_view(const OpEntry& op, torch::jit::Stack* stack) {
+  const auto base = torch::jit::peek(*stack, 0, op.nargs).toTensor();
+  torch::jit::Stack metas;
+  const auto itemsize = static_cast<int64_t>(base.itemsize());
+  at::Tensor flat = at::detail::empty_strided_meta({static_cast<int64_t>(base.storage().nbytes()) / itemsize}, {1},
+                                                   base.scalar_type());
+  metas.emplace_back(flat.as_strided(base.sizes(), base.strides(), base.storage_offset()));
+  for (size_t i = 1; i < op.nargs; ++i) metas.push_back(to_meta(torch::jit::peek(*stack, i, op.nargs)));
+  {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &metas);
+  }
+  const auto alias = [&](const at::Tensor& meta) {
+    auto t = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(base.storage()), base.key_set(), meta.dtype());
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(), meta.storage_offset());
+    return t;
+  };
+  const auto result = metas.back();
+  torch::jit::drop(*stack, op.nargs);
+  if (result.isTensorList()) {
+    c10::List<at::Tensor> views;
+    for (const at::Tensor& meta : result.toTensorList()) views.push_back(alias(meta));
+    stack->emplace_back(views);
+  } else {
+    stack->emplace_back(alias(result.toTensor()));
+  }
+}
+
+}  // namespace
+
+const std::string& interned_string(int64_t id) {
+  std::lock_guard<std::mutex> lock(strings_mutex);
+  return strings[static_cast<size_t>(id)];
+}
+
+void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  OpEntry& op = op_entry(handle);
+  if (op.view) return record_view(op, stack);
+  if (op.host.load(std::memory_order_relaxed)) return run_on_host(op, stack);
+
+  c10::IValue* args = stack->data() + (stack->size() - op.nargs);
+  upload_indices(op, args);
+
+  // A Meta kernel written in Python may come back here through another op: keep one Call per depth.
+  thread_local std::vector<std::unique_ptr<Call>> calls;
+  thread_local size_t depth = 0;
+  if (calls.size() <= depth) calls.push_back(std::make_unique<Call>());
+  Call& call = *calls[depth++];
+  struct Leave {
+    ~Leave() { --depth; }
+  } leave;
+  call.clear();
+
+  const auto& schema = handle.schema().arguments();
+  call.code.push_back(op.id);
+  const auto encode = [&] {
+    for (size_t i = 0; i < op.nargs; ++i) push_value(call, op, args[i], plain(*schema[i].type()), op.static_arg[i]);
+  };
+  encode();
+  if (call.device < 0) call.device = current_device();
+
+  const auto hash = [&] {
+    Hash h;
+    for (int64_t v : call.code) h.mix(static_cast<uint64_t>(v));
+    for (int64_t v : call.dims) h.mix(static_cast<uint64_t>(v));
+    return h;
+  };
+  std::shared_ptr<MetaEntry> meta;
+  try {
+    meta = lookup(op, call, hash(), args);
+  } catch (const c10::NotImplementedError&) {
+    return run_on_host(op, stack);  // no Meta kernel: the host knows
+  }
+
+  if (op.mutates) {
+    bool resized = false;
+    check_written(op, *meta, args, resized);
+    if (resized) {
+      const int device = call.device;
+      call.clear();
+      call.device = device;
+      call.code.push_back(op.id);
+      encode();
+    }
+  }
+  if (op.seeded) {
+    const at::Generator* generator = nullptr;
+    for (size_t i = 0; i < op.nargs; ++i)
+      if (args[i].isGenerator()) {
+        static thread_local at::Generator held;
+        held = args[i].toGenerator();
+        generator = &held;
+      }
+    // One Philox counter makes four 32-bit words: the fixed rule of ops_core (rng_counters).
+    const auto [seed, offset] = philox_reserve(generator, call.device, (meta->rng_numel + 3) / 4);
+    push_scalar(call, at::Scalar(static_cast<int64_t>(seed)));
+    push_scalar(call, at::Scalar(static_cast<int64_t>(offset)));
+  }
+
+  torch::jit::Stack results;
+  results.reserve(op.nreturns);
+  const auto make = [&](const OutMeta& out) {
+    if (out.undefined) {
+      call.code.push_back(kNone);
+      return at::Tensor();
+    }
+    return make_out(call, out);
+  };
+  for (size_t r = 0, o = 0; r < op.nreturns; ++r) {
+    if (o >= meta->outs.size()) {  // an empty list
+      results.emplace_back(c10::List<at::Tensor>());
+      continue;
+    }
+    const auto& out = meta->outs[o];
+    if (out.alias >= 0) {
+      results.push_back(args[out.alias]);
+      o += out.list >= 0 ? static_cast<size_t>(out.list) : 1;
+    } else if (out.list >= 0) {
+      c10::List<at::Tensor> list;
+      for (int64_t i = 0; i < out.list; ++i) list.push_back(make(meta->outs[o++]));
+      results.emplace_back(list);
+    } else {
+      results.emplace_back(make(out));
+      ++o;
+    }
+  }
+  append(op, call.device, call.code, call.dims, call.slots, call.scalars);
+
+  torch::jit::drop(*stack, op.nargs);
+  for (auto& result : results) stack->push_back(std::move(result));
+}
+
+}  // namespace lazy

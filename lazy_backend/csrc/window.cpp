@@ -1,0 +1,132 @@
+#include "window.h"
+
+#include <mutex>
+
+#include "executor.h"
+#include "recorder.h"
+#include "stats.h"
+
+namespace lazy {
+namespace {
+
+// One per device, whichever thread or stream records: program order is the order of appends.
+struct Recorder {
+  std::mutex mutex;
+  std::unique_ptr<Window> window;
+  uint64_t next_serial = 1;
+};
+Recorder& recorder(int device) {
+  static std::array<Recorder, 64> recorders;
+  return recorders.at(static_cast<size_t>(device));
+}
+
+std::atomic<uint64_t> window_ops{512};
+
+// Intermediates and outputs that a window may promise before it must run: bounds how far memory of dead inputs is held.
+constexpr uint64_t kMaxPendingBytes = 1ull << 30;
+
+// Closes the window, with what can still be seen of it. Called with the lock held, so that
+// windows are queued in the order in which they were recorded.
+uint64_t submit_window(Recorder& r, Cut cause) {
+  Job job;
+  auto& window = *r.window;
+  const size_t n = window.slots.size();
+  job.alive.resize(n);
+  Hash key = window.structure;
+  key.mix(window.sizes.a);
+  key.mix(window.sizes.b);
+  for (size_t i = 0; i < n; ++i) {
+    job.alive[i] = window.slots[i]->storage_alive.load(std::memory_order_acquire);
+    key.mix(job.alive[i] | (window.had_data[i] << 1));
+    window.slots[i]->window = 0;
+    window.slots[i]->has_data = true;
+  }
+  job.key = key;
+  job.window = std::move(r.window);
+  auto& s = stats();
+  s.windows++;
+  s.cuts[static_cast<size_t>(cause)]++;
+  const int device = job.window->device;
+  return executor(device).submit(std::move(job));
+}
+
+}  // namespace
+
+Stats& stats() {
+  static Stats s;
+  return s;
+}
+
+void reset_stats() {
+  auto& s = stats();
+  for (auto* counter : {&s.ops, &s.windows, &s.reads, &s.plans_compiled, &s.plans_hit, &s.kernels_built,
+                        &s.kernels_launched, &s.extern_calls, &s.host_ops, &s.host_bytes, &s.compile_ns, &s.meta_misses})
+    counter->store(0);
+  for (auto& counter : s.cuts) counter = 0;
+  for (auto* op : op_entries()) op->host_calls = 0;
+}
+
+const char* cut_name(Cut cause) {
+  static const char* const names[] = {"read", "full", "bytes", "synchronize", "host_op", "copy", "event", "boundary"};
+  return names[static_cast<size_t>(cause)];
+}
+
+void set_window_length(uint64_t ops) { window_ops = std::max<uint64_t>(ops, 1); }
+uint64_t window_length() { return window_ops; }
+
+uint32_t Window::slot_of(Buffer* buffer) {
+  if (buffer->window != serial) {
+    buffer->window = serial;
+    buffer->slot = static_cast<uint32_t>(slots.size());
+    slots.push_back(BufferPtr::reclaim_copy(buffer));
+    had_data.push_back(buffer->has_data);
+    structure.mix(0x51077u | (uint64_t(buffer->has_data) << 32));
+    sizes.mix(buffer->nbytes);
+    if (!buffer->has_data) pending_bytes += buffer->nbytes;
+  }
+  return buffer->slot;
+}
+
+void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std::vector<int64_t>& dims,
+            const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars) {
+  const Frame frame = current_frame();
+  auto& r = recorder(device);
+  {
+    std::lock_guard<std::mutex> lock(r.mutex);
+    if (!r.window) r.window = std::make_unique<Window>(device, r.next_serial++);
+    auto& w = *r.window;
+    for (const auto& [position, buffer] : slots) code[position] = w.slot_of(buffer);
+    w.nodes.push_back({&op, static_cast<uint32_t>(w.code.size()), static_cast<uint32_t>(w.dims.size()),
+                       static_cast<uint32_t>(w.scalars.size()), frame});
+    w.code.insert(w.code.end(), code.begin(), code.end());
+    w.dims.insert(w.dims.end(), dims.begin(), dims.end());
+    w.scalars.insert(w.scalars.end(), scalars.begin(), scalars.end());
+    for (int64_t v : code) w.structure.mix(static_cast<uint64_t>(v));
+    for (int64_t v : dims) w.sizes.mix(static_cast<uint64_t>(v));
+    stats().ops.fetch_add(1, std::memory_order_relaxed);
+    if (w.nodes.size() >= window_ops)
+      submit_window(r, Cut::kFull);
+    else if (w.pending_bytes > kMaxPendingBytes)
+      submit_window(r, Cut::kBytes);
+    else
+      return;
+  }
+  executor(device).throttle();
+}
+
+uint64_t cut(int device, Cut cause) {
+  auto& r = recorder(device);
+  std::lock_guard<std::mutex> lock(r.mutex);
+  return r.window ? submit_window(r, cause) : executor(device).last_ticket();
+}
+
+uint64_t submit_action(int device, Cut cause, bool after_window, std::function<void(Device&)> action) {
+  auto& r = recorder(device);
+  std::lock_guard<std::mutex> lock(r.mutex);
+  if (r.window && after_window) submit_window(r, cause);
+  Job job;
+  job.action = std::move(action);
+  return executor(device).submit(std::move(job));
+}
+
+}  // namespace lazy

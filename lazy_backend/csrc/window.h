@@ -1,0 +1,95 @@
+// A window: a straight-line program over buffers, as it is recorded.
+//
+// Nodes are kept as two flat streams. `code` holds structure (op, argument kinds, dtypes,
+// ranks, slots), `dims` everything that is a size or an int (sizes, strides, offsets, ints).
+// Two windows with equal `code` have equal structure; with equal `dims` too, equal sizes.
+// Run-time scalars are in neither: they are data.
+#pragma once
+
+#include <Python.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "buffer.h"
+#include "driver.h"
+
+namespace lazy {
+
+// Argument tags in `code`. What follows each, in `code` | in `dims`:
+enum Tag : int64_t {
+  kNone,        //
+  kTensor,      // slot, dtype, rank, flags       | sizes, strides, offset
+  kHostScalar,  // dtype, wrapped                  (0-dim CPU tensor; value in scalars)
+  kScalar,      // ScalarKind                      (run-time Scalar or float; value in scalars)
+  kInt,         //                                 | value
+  kBool,        // value
+  kDouble,      // bits
+  kString,      // interned id
+  kDtype,       // value      (also layout, memory format: schema tells)
+  kDevice,      // index
+  kList,        // n, then n tagged elements
+  kOut,         // slot, dtype, rank               | sizes, strides
+};
+enum TensorFlags : int64_t { kSizeOneMaskShift = 8 };  // bits above: which sizes are 1
+enum ScalarKind : int64_t { kF64, kI64, kB1, kC128 };  // kC128 takes two entries
+
+struct Hash {
+  uint64_t a = 0x243F6A8885A308D3ull, b = 0x13198A2E03707344ull;
+  void mix(uint64_t v) {
+    a = (a ^ v) * 0x9E3779B97F4A7C15ull;
+    a ^= a >> 29;
+    b = (b + v) * 0xC2B2AE3D27D4EB4Full;
+    b ^= b >> 31;
+  }
+  bool operator==(const Hash& o) const { return a == o.a && b == o.b; }
+};
+struct HashHash {
+  size_t operator()(const Hash& h) const { return h.a ^ (h.b << 1); }
+};
+
+// Where a node was recorded: the user's Python line, or the autograd node that ran it.
+struct Frame {
+  PyCodeObject* code = nullptr;  // interned, kept alive
+  int lasti = 0;
+  const char* autograd = nullptr;  // interned name of the autograd node
+};
+Frame current_frame();
+std::string describe(const Frame& frame);  // "file.py:12 in forward"; takes the GIL
+
+struct OpEntry;
+
+struct Node {
+  const OpEntry* op;
+  uint32_t code, dims, scalars;  // first entry in each stream
+  Frame frame;
+};
+
+struct Window {
+  explicit Window(int device_index, uint64_t serial_number) : device(device_index), serial(serial_number) {}
+  const int device;
+  const uint64_t serial;
+  std::vector<Node> nodes;
+  std::vector<int64_t> code, dims;
+  std::vector<uint64_t> scalars;
+  std::vector<BufferPtr> slots;
+  std::vector<uint8_t> had_data;  // per slot: defined before the window
+  Hash structure, sizes;
+  uint64_t pending_bytes = 0;
+
+  uint32_t slot_of(Buffer* buffer);
+};
+
+// Cut the current window of a device and hand it to the executor. Returns the ticket of the
+// last submitted job. `cause` is a row of the cut-cause table.
+enum class Cut { kRead, kFull, kBytes, kSync, kHostOp, kCopy, kEvent, kBoundary, kCount };
+const char* cut_name(Cut cause);
+uint64_t cut(int device, Cut cause);
+
+// Queue something else in order, after what is recorded so far or (a fresh buffer's upload)
+// before it. Returns its ticket.
+uint64_t submit_action(int device, Cut cause, bool after_window, std::function<void(Device&)> action);
+
+}  // namespace lazy
