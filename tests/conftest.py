@@ -1,0 +1,54 @@
+"""What all tests share: the device under test, the window, a kernel cache of the session's own, the seed."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="lazy", help="device under test; cpu checks the tests themselves")
+    parser.addoption("--window", default="", help="ops in a window; default: the device's own")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Runs before torch is imported, which reads the environment."""
+    if window := config.getoption("--window"):
+        os.environ["LAZY_WINDOW"] = window
+    if "LAZY_CACHE_DIR" not in os.environ:
+        config.lazy_cache = os.environ["LAZY_CACHE_DIR"] = tempfile.mkdtemp(prefix="lazy-cache-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(getattr(config, "lazy_cache", ""), ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def device(request: pytest.FixtureRequest) -> str:
+    return request.config.getoption("--device")
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    import torch
+
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def agrees(device: str) -> Callable[..., None]:
+    """``agrees(program)`` asserts that ``program(device)`` gives on the device what it gives on the CPU."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    def check(program: Callable[[str], Any], **tolerance: float) -> None:
+        def run(where: str) -> Any:
+            torch.manual_seed(0)
+            return tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, program(where))
+
+        torch.testing.assert_close(run(device), run("cpu"), equal_nan=True, **tolerance)
+
+    return check

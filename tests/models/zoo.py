@@ -1,0 +1,166 @@
+"""Small random models of many architectures: configuration, inputs, and whether the model generates tokens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers as T
+
+VOCABULARY = 61
+TINY = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+GROUPED = TINY | {"num_key_value_heads": 2}
+QUIET = {
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "attention_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "dropout": 0.0,
+}
+PIXELS = {"image_size": 16, "patch_size": 4, "num_channels": 3}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model class with a tiny configuration; `kind` says what goes in and whether it decodes."""
+
+    model: str
+    config: Callable[[], Any]
+    kind: str = "decoder"
+
+    def build(self) -> torch.nn.Module:
+        torch.manual_seed(0)
+        model = getattr(T, self.model)(self.config())
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        return model
+
+    def inputs(self, device: str) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(1)
+        tokens = torch.randint(5, VOCABULARY, (2, 7), generator=generator)
+        images = torch.randn(2, 3, 16, 16, generator=generator)
+        sound = torch.randn(2, 800, generator=generator)
+        made = {
+            "decoder": {"input_ids": tokens, "labels": tokens},
+            "encoder": {"input_ids": tokens, "labels": tokens},
+            "seq2seq": {"input_ids": tokens, "labels": tokens},
+            "vision": {"pixel_values": images, "labels": torch.tensor([0, 1])},
+            "audio": {"input_values": sound, "labels": torch.tensor([0, 1])},
+            "clip": {"input_ids": tokens, "pixel_values": images, "return_loss": torch.tensor(True)},
+        }[self.kind]
+        return {name: value.to(device) for name, value in made.items()}
+
+
+def decoder(config: str, model: str, **more: Any) -> Architecture:
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    return Architecture(model, lambda: getattr(T, config)(**(GROUPED | special | more)))
+
+
+def encoder(config: str, model: str, **more: Any) -> Architecture:
+    return Architecture(model, lambda: getattr(T, config)(**(TINY | QUIET | more)), "encoder")
+
+
+def _gpt_style(**more: Any) -> dict[str, Any]:
+    return {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": VOCABULARY} | more
+
+
+def _seq2seq(**more: Any) -> dict[str, Any]:
+    sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 64}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    return sizes | heads | special | {"vocab_size": VOCABULARY, "forced_eos_token_id": None} | QUIET | more
+
+
+def _t5(**more: Any) -> dict[str, Any]:
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": VOCABULARY}
+    return sizes | {"dropout_rate": 0.0, "decoder_start_token_id": 0} | more
+
+
+VISION = {k: v for k, v in TINY.items() if k not in ("vocab_size", "max_position_embeddings")} | PIXELS | QUIET
+
+ARCHITECTURES = {
+    "gpt2": Architecture("GPT2LMHeadModel", lambda: T.GPT2Config(**_gpt_style(bos_token_id=1, eos_token_id=2))),
+    "gptj": Architecture("GPTJForCausalLM", lambda: T.GPTJConfig(**_gpt_style(rotary_dim=4, bos_token_id=1, eos_token_id=2))),
+    "gpt_neox": decoder("GPTNeoXConfig", "GPTNeoXForCausalLM"),
+    "gpt_bigcode": Architecture("GPTBigCodeForCausalLM", lambda: T.GPTBigCodeConfig(**_gpt_style(bos_token_id=1, eos_token_id=2))),
+    "opt": decoder("OPTConfig", "OPTForCausalLM", ffn_dim=48, word_embed_proj_dim=32),
+    "bloom": decoder("BloomConfig", "BloomForCausalLM", n_layer=2, n_head=4),
+    "llama": decoder("LlamaConfig", "LlamaForCausalLM"),
+    "mistral": decoder("MistralConfig", "MistralForCausalLM", sliding_window=4),
+    "mixtral": decoder("MixtralConfig", "MixtralForCausalLM", num_local_experts=4),
+    "qwen2": decoder("Qwen2Config", "Qwen2ForCausalLM"),
+    "qwen3": decoder("Qwen3Config", "Qwen3ForCausalLM", head_dim=8),
+    "gemma": decoder("GemmaConfig", "GemmaForCausalLM", head_dim=8),
+    "gemma2": decoder("Gemma2Config", "Gemma2ForCausalLM", head_dim=8, sliding_window=4),
+    "phi": decoder("PhiConfig", "PhiForCausalLM"),
+    "phi3": decoder("Phi3Config", "Phi3ForCausalLM"),
+    "olmo": decoder("OlmoConfig", "OlmoForCausalLM"),
+    "stablelm": decoder("StableLmConfig", "StableLmForCausalLM"),
+    "falcon": decoder("FalconConfig", "FalconForCausalLM"),
+    "codegen": Architecture("CodeGenForCausalLM", lambda: T.CodeGenConfig(**_gpt_style(rotary_dim=4, bos_token_id=1, eos_token_id=2))),
+    "mamba": decoder("MambaConfig", "MambaForCausalLM", state_size=4),
+    "bert": encoder("BertConfig", "BertForMaskedLM"),
+    "roberta": encoder("RobertaConfig", "RobertaForMaskedLM", pad_token_id=1),
+    "electra": encoder("ElectraConfig", "ElectraForMaskedLM", embedding_size=32),
+    "distilbert": Architecture(
+        "DistilBertForMaskedLM",
+        lambda: T.DistilBertConfig(vocab_size=VOCABULARY, dim=32, n_layers=2, n_heads=4, hidden_dim=48),
+        "encoder",
+    ),
+    "albert": encoder("AlbertConfig", "AlbertForMaskedLM", embedding_size=16),
+    "deberta_v2": encoder("DebertaV2Config", "DebertaV2ForMaskedLM", relative_attention=True, pos_att_type=["p2c", "c2p"]),
+    "t5": Architecture("T5ForConditionalGeneration", lambda: T.T5Config(**_t5()), "seq2seq"),
+    "bart": Architecture("BartForConditionalGeneration", lambda: T.BartConfig(**_seq2seq()), "seq2seq"),
+    "marian": Architecture("MarianMTModel", lambda: T.MarianConfig(**_seq2seq()), "seq2seq"),
+    "pegasus": Architecture("PegasusForConditionalGeneration", lambda: T.PegasusConfig(**_seq2seq()), "seq2seq"),
+    "vit": Architecture("ViTForImageClassification", lambda: T.ViTConfig(**VISION), "vision"),
+    "deit": Architecture("DeiTForImageClassification", lambda: T.DeiTConfig(**VISION), "vision"),
+    "beit": Architecture("BeitForImageClassification", lambda: T.BeitConfig(**VISION, use_relative_position_bias=True), "vision"),
+    "convnext": Architecture(
+        "ConvNextForImageClassification",
+        lambda: T.ConvNextConfig(hidden_sizes=[8, 16], depths=[1, 1], num_stages=2, patch_size=2, image_size=16),
+        "vision",
+    ),
+    "resnet": Architecture(
+        "ResNetForImageClassification",
+        lambda: T.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
+        "vision",
+    ),
+    "swin": Architecture(
+        "SwinForImageClassification",
+        lambda: T.SwinConfig(image_size=16, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4),
+        "vision",
+    ),
+    "wav2vec2": Architecture(
+        "Wav2Vec2ForSequenceClassification",
+        lambda: T.Wav2Vec2Config(
+            **{k: v for k, v in TINY.items() if k != "max_position_embeddings"},
+            conv_dim=(16, 16),
+            conv_kernel=(10, 3),
+            conv_stride=(5, 2),
+            num_feat_extract_layers=2,
+            num_conv_pos_embeddings=8,
+            num_conv_pos_embedding_groups=4,
+            mask_time_prob=0.0,
+            layerdrop=0.0,
+        ),
+        "audio",
+    ),
+    "clip": Architecture(
+        "CLIPModel",
+        lambda: T.CLIPConfig(
+            text_config=TINY | {"eos_token_id": 2, "bos_token_id": 1}, vision_config=VISION, projection_dim=16
+        ),
+        "clip",
+    ),
+}
+DECODERS = [name for name, architecture in ARCHITECTURES.items() if architecture.kind == "decoder"]
+GENERATORS = DECODERS + [name for name, architecture in ARCHITECTURES.items() if architecture.kind == "seq2seq"]

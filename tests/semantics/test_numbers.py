@@ -1,0 +1,118 @@
+"""Type promotion, NaN and infinities, integer overflow and division, casts."""
+
+import itertools
+
+import pytest
+import torch
+
+DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32)
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(("left", "right"), itertools.product(DTYPES, DTYPES), ids=str)
+def test_promotion_of_two_tensors(agrees, left, right):
+    def program(device):
+        a, b = torch.tensor([1, 0, 3]).to(left).to(device), torch.tensor([[1], [2]]).to(right).to(device)
+        return a + b, a * b, a == b, torch.true_divide(a, b), torch.where(a == b, a, b)
+
+    agrees(program)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("scalar", [True, 2, 2.5])
+def test_promotion_with_a_python_number_and_a_zero_dimensional_tensor(agrees, dtype, scalar):
+    def program(device):
+        a = torch.tensor([1, 0, 3]).to(dtype).to(device)
+        return a * scalar, a + torch.tensor(scalar), a + torch.tensor(scalar, device=device), a < scalar
+
+    agrees(program)
+
+
+@pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin", "atan2", "fmod", "remainder", "pow", "hypot"])
+def test_special_values_through_binary_ops(agrees, op):
+    values = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1.5, -2.0])
+
+    def program(device):
+        a, b = values.to(device)[:, None], values.to(device)
+        return getattr(torch, op)(a, b), a < b, a == b, a != b
+
+    agrees(program)
+
+
+@pytest.mark.parametrize(
+    "op",
+    ["relu", "sign", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "floor", "ceil", "round", "trunc", "neg"]
+    + ["isnan", "isinf", "isfinite", "signbit", "nan_to_num", "erf", "sin", "reciprocal", "log1p", "expm1"],
+)
+def test_special_values_through_unary_ops(agrees, op):
+    values = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 0.5, 1.5, 2.5, -0.5, 1e-30, 3e38, 1e-42])
+    agrees(lambda device: getattr(torch, op)(values.to(device)))
+
+
+@pytest.mark.parametrize("op", ["max", "min", "argmax", "argmin", "sum", "cumsum", "cummax", "sort", "median", "amax"])
+def test_nan_in_reductions(agrees, op):
+    values = torch.tensor([[1.0, NAN, 3.0], [INF, -INF, 2.0]])
+    agrees(lambda device: getattr(torch, op)(values.to(device), dim=1))
+
+
+def test_integers_wrap(agrees):
+    def program(device):
+        big = torch.tensor([2**31 - 1, -(2**31)], dtype=torch.int32).to(device)
+        byte = torch.tensor([250, 5], dtype=torch.uint8).to(device)
+        long = torch.tensor([2**63 - 1], device=device)
+        return big + 1, big * 2, -big, byte + 10, byte - 6, long + 1, big.abs()
+
+    agrees(program)
+
+
+@pytest.mark.parametrize("mode", [None, "trunc", "floor"])
+def test_integer_division(agrees, mode):
+    def program(device):
+        a, b = torch.tensor([7, -7, 7, -7]).to(device), torch.tensor([2, 2, -2, -2]).to(device)
+        return torch.div(a, b, rounding_mode=mode), a // b, a % b, torch.fmod(a, b)
+
+    agrees(program)
+
+
+def test_shifts_and_bits(agrees):
+    def program(device):
+        a = torch.tensor([1, -8, 255]).to(device)
+        return a << 3, a >> 1, a & 6, a | 9, a ^ -1, ~a
+
+    agrees(program)
+
+
+@pytest.mark.parametrize("target", DTYPES, ids=str)
+def test_casts(agrees, target):
+    values = torch.tensor([0.0, -0.0, 1.0, 2.5, 3.5, 100.7, 65504.0 if target is torch.float16 else 7.0])
+    agrees(lambda device: (values.to(device).to(target), values.to(target).to(device).float()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_halves_round_to_nearest_even(agrees, dtype):
+    values = torch.linspace(-3, 3, 1001) * torch.logspace(-6, 4, 1001)
+    agrees(lambda device: values.to(device).to(dtype), rtol=0, atol=0)
+
+
+def test_int64_is_exact_beyond_the_range_of_doubles(agrees):
+    def program(device):
+        a = torch.tensor([2**53 + 1, -(2**62) + 3]).to(device)
+        return a + 1, a * 2, a // 3, a.sum(), a.max(), (a + (2**53 + 1)), a == 2**53 + 1
+
+    agrees(program)
+
+
+def test_bool_arithmetic_raises_as_in_eager(device):
+    flags = torch.tensor([True, False], device=device)
+    with pytest.raises(RuntimeError, match="not supported"):
+        flags - flags
+    with pytest.raises(RuntimeError, match="not supported"):
+        -flags
+
+
+def test_float64_where_the_device_has_it(agrees):
+    def program(device):
+        x = torch.linspace(0, 1, 7, dtype=torch.float64).to(device)
+        return (x.exp() - 1) / 3, x.sum(), x @ x
+
+    agrees(program)

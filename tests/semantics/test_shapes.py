@@ -1,0 +1,89 @@
+"""Zero-dimensional and empty tensors, broadcasting, and results whose shape depends on data."""
+
+import pytest
+import torch
+
+EMPTY = {
+    "sum": lambda x: x.sum(),
+    "sum over the empty dim": lambda x: x.sum(1),
+    "prod": lambda x: x.prod(1),
+    "any and all": lambda x: (x.bool().any(), x.bool().all()),
+    "mean is nan": lambda x: x.mean(1),
+    "cat": lambda x: torch.cat([x, x.new_ones(3, 2)], 1),
+    "matmul": lambda x: x @ x.t(),
+    "softmax": lambda x: x.softmax(-1),
+    "sort": lambda x: x.sort(-1),
+    "cumsum": lambda x: x.cumsum(1),
+    "reshape": lambda x: x.reshape(0, 7),
+    "relu": lambda x: x.relu(),
+    "index": lambda x: x[torch.tensor([1, 0], device=x.device)],
+    "nonzero": lambda x: x.nonzero(),
+    "unique": lambda x: x.unique(),
+}
+SCALAR = {
+    "add": lambda x: x + 1,
+    "sum": lambda x: x.sum(0),
+    "sort": lambda x: x.sort(0),
+    "max": lambda x: x.max(0),
+    "cumsum": lambda x: x.cumsum(0),
+    "unsqueeze": lambda x: x.unsqueeze(0),
+    "softmax": lambda x: x.softmax(0),
+    "gather": lambda x: x.gather(0, torch.tensor(0, device=x.device)),
+    "index_select": lambda x: x.index_select(0, torch.tensor([0], device=x.device)),
+    "squeeze": lambda x: x.squeeze(),
+    "expand": lambda x: x.expand(2, 3),
+    "argmax": lambda x: x.argmax(),
+    "norm": lambda x: x.norm(),
+    "std": lambda x: torch.stack([x, x + 1]).std(),
+}
+DATA_DEPENDENT = {
+    "nonzero": lambda x: x.nonzero(),
+    "nonzero as tuple": lambda x: x.nonzero(as_tuple=True),
+    "masked_select": lambda x: x[x > 2],
+    "unique": lambda x: x.unique(return_inverse=True, return_counts=True),
+    "unique_consecutive": lambda x: x.unique_consecutive(return_counts=True),
+    "unique by rows": lambda x: x.unique(dim=0),
+    "bincount": lambda x: x.long().flatten().bincount(),
+    "repeat_interleave": lambda x: x[0].repeat_interleave(x[0].long()),
+    "item": lambda x: x[1, 2].item(),
+    "tolist": lambda x: x.tolist(),
+    "bool": lambda x: bool((x > 0).any()),
+    "where": lambda x: torch.where(x == 2),
+    "isin": lambda x: torch.isin(x, torch.tensor([1.0, 3.0], device=x.device)),
+    "equal": lambda x: torch.equal(x, x.clone()),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty_tensors(agrees, name):
+    agrees(lambda device: EMPTY[name](torch.ones(3, 0, device=device)))
+
+
+@pytest.mark.parametrize("name", SCALAR)
+def test_zero_dimensional_tensors(agrees, name):
+    agrees(lambda device: SCALAR[name](torch.tensor(3.5).to(device)))
+
+
+@pytest.mark.parametrize("name", DATA_DEPENDENT)
+def test_results_that_depend_on_data(agrees, name):
+    data = torch.tensor([[1.0, 2.0, 2.0], [0.0, 3.0, 4.0], [1.0, 2.0, 2.0]])
+    agrees(lambda device: DATA_DEPENDENT[name](data.to(device)))
+
+
+@pytest.mark.parametrize("shapes", [((3, 1), (1, 4)), ((2, 1, 3), (3,)), ((), (2, 2)), ((0, 1), (1, 3)), ((1,), (5,))])
+def test_broadcasting(agrees, shapes):
+    def program(device):
+        a, b = (torch.randn(shape).to(device).requires_grad_() for shape in shapes)
+        y = a * b - torch.maximum(a, b)
+        y.sum().backward()
+        return y, a.grad, b.grad
+
+    agrees(program)
+
+
+def test_many_dimensions(agrees):
+    agrees(lambda device: torch.ones([2] * 9, device=device).cumsum(4).sum((0, 3, 8)))
+
+
+def test_large_index_ranges_and_odd_sizes(agrees):
+    agrees(lambda device: (torch.arange(100_003, device=device) % 7).sum())
