@@ -299,6 +299,8 @@ class SimDriver(Driver):
         return self.settings.chip.devices
 
     def open(self, index: int) -> SimDevice:
+        if index >= self.device_count():
+            raise InvalidArgument(f"no device {index}: {self.settings.chip.name} has {self.device_count()}")
         self.devices.append(self.device_class(self.settings))
         return self.devices[-1]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from .capabilities import Capabilities
-from .errors import Unsupported
+from .errors import InvalidArgument, Unsupported
 
 
 class Buffer(NamedTuple):
@@ -175,5 +175,7 @@ class Driver:
         return 1
 
     def open(self, index: int) -> Device:
-        """Open a device, 0 <= index < device_count()."""
+        """Open a device. Raises `InvalidArgument` for one that does not exist."""
+        if index >= self.device_count():
+            raise InvalidArgument(f"no device {index}: {self.name} has {self.device_count()}")
         return self.device_class()

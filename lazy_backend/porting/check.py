@@ -1,0 +1,180 @@
+"""`port check`: runs the stages, each in a worker process, and keeps what they say.
+
+A check that crashes or hangs its worker is a failure of that check; the rest of the stage goes on in a new
+worker. Results are kept in a file, so a run that was cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lazy_backend.porting.stages import STAGES, Stage
+
+STARTUP_SECONDS = 60.0
+STATUSES = ("pass", "fail", "missing")
+
+
+@dataclass
+class Result:
+    """One check's outcome; status is one of STATUSES."""
+
+    stage: int
+    name: str
+    title: str
+    status: str
+    text: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Report:
+    """All outcomes for one driver. level: as its properties say, 0 when stage 0 did not get that far."""
+
+    driver: str
+    level: int = 0
+    device: str = ""
+    results: list[Result] = field(default_factory=list)
+
+    def of(self, stage: int, status: str = "") -> list[Result]:
+        """The results of a stage, of one status or all."""
+        return [r for r in self.results if r.stage == stage and status in ("", r.status)]
+
+    @property
+    def claimed(self) -> list[Stage]:
+        """The stages that the level claims."""
+        return [s for s in STAGES if (self.level or 1) in s.levels]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every stage that the level claims has run and passed."""
+        done = {r.stage for r in self.results}
+        clean = all(r.status == "pass" for r in self.results)
+        return bool(self.level) and clean and done >= {s.number for s in self.claimed}
+
+    @property
+    def next_step(self) -> str:
+        """The first thing to do."""
+        for status in ("missing", "fail"):
+            for result in self.results:
+                if result.status == status:
+                    return f"stage {result.stage}, {result.name}: {result.text.splitlines()[0] if result.text else ''}"
+        left = [s for s in self.claimed if not self.of(s.number)]
+        return f"run stage {left[0].number}, {left[0].title}" if left else "nothing: every stage that the level claims passes"
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=1))
+
+    @staticmethod
+    def load(path: Path) -> Report:
+        """Read what `save` wrote."""
+        values = json.loads(path.read_text())
+        return Report(**{**values, "results": [Result(**r) for r in values["results"]]})
+
+
+class Worker:
+    """A worker process on one stage; `messages()` ends when it is done, and says if it died or hung."""
+
+    def __init__(self, driver: str, stage: int, skip: int):
+        command = [sys.executable, "-m", "lazy_backend.porting.worker", driver, str(stage), str(skip)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        self.errors: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read_errors, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.errors = [*self.errors[-20:], line.rstrip()]
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """What the worker tells; last {"dead": why} unless it ended well."""
+        deadlines: dict[str, float] = {}
+        patience = STARTUP_SECONDS
+        while True:
+            try:
+                line = self.lines.get(timeout=patience)
+            except queue.Empty:
+                self.process.kill()
+                yield {"dead": f"no answer for {patience:.0f} s: it hangs"}
+                return
+            if line is None:
+                break
+            if not line.startswith("@"):
+                continue  # a driver may print
+            message = json.loads(line[1:])
+            if "names" in message:
+                deadlines = {name: seconds for name, _, seconds in message["names"]}
+            patience = deadlines.get(message.get("begin", ""), STARTUP_SECONDS)
+            yield message
+        if code := self.process.wait():
+            why = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            yield {"dead": f"the process died ({why}): {self.errors[-1] if self.errors else 'no words'}"}
+
+
+def run_stage(driver: str, stage: Stage, told: Callable[[Result], None]) -> dict[str, Any]:
+    """Run the checks of one stage, whatever they do to their process. Returns the device's name and level."""
+    done = 0
+    facts: dict[str, Any] = {}
+    names: list[list[Any]] = []
+    while True:
+        current, dead = "", ""
+        for message in Worker(driver, stage.number, done).messages():
+            names = message.get("names", names)
+            current = message.get("begin", current)
+            dead = message.get("dead", "")
+            facts = message.get("facts", facts)
+            if "end" in message:
+                told(Result(stage.number, message["end"], names[done][1], *(message[k] for k in ("status", "text", "seconds"))))
+                done, current = done + 1, ""
+        if not dead:
+            return facts
+        if not names:  # the stage could not even be listed
+            told(Result(stage.number, "start", "the stage's checks can be listed", "fail", dead))
+            return facts
+        told(Result(stage.number, names[done][0], names[done][1], "fail", dead))
+        done += 1
+        if done == len(names):
+            return facts
+
+
+def run(
+    driver: str, stages: list[int], path: Path, fresh: bool, told: Callable[[Result], None] = lambda result: None
+) -> Report:
+    """Run stages and keep the report at `path`; a stage that passed before is not run again unless `fresh`."""
+    report = Report(driver) if fresh or not path.exists() else Report.load(path)
+    for stage in STAGES:
+        wanted = not stages or stage.number in stages
+        passed = report.of(stage.number) and len(report.of(stage.number)) == len(report.of(stage.number, "pass"))
+        if not wanted or passed or stage not in report.claimed:
+            continue
+        report.results = [r for r in report.results if r.stage != stage.number]
+
+        def keep(result: Result) -> None:
+            report.results.append(result)
+            report.save(path)
+            told(result)
+
+        facts = run_stage(driver, stage, keep)
+        report.device, report.level = facts.get("device", report.device), facts.get("level", report.level)
+        if stage.number == 0 and report.of(0, "fail"):
+            break  # nothing can be said about a device that does not open
+    report.results.sort(key=lambda r: r.stage)
+    return report
