@@ -96,7 +96,7 @@ class Emitter:
     def _step(self, expr: Expr) -> int | None:
         """Elements from lane to lane, or None where they are not evenly spaced."""
         assert self.vector is not None
-        return None if expr.dynamic(self.vector) else expr.coefficient(self.vector)
+        return None if expr.dynamic(self.vector) else lane_step(expr, self.vector, self.width)
 
     def _load(self, instr: Instr) -> V:
         k = self.k
@@ -155,6 +155,27 @@ _EMIT = {
     "load": Emitter._load, "const": Emitter._const, "scalar": Emitter._scalar, "index": Emitter._index,
     "inside": Emitter._inside, "map": Emitter._map, "acc": Emitter._acc,
 }  # fmt: skip
+
+
+def lane_step(expr: Expr, vector: Var, width: int) -> int | None:
+    """What `expr` grows by from lane to lane; None if unevenly.
+
+    Where `width` divides the size of `vector`, vectors start at multiples of it. Then `v // n` and `v % n`, with n a
+    multiple of `width`, do not change within a vector, or change as v does.
+    """
+    total = 0
+    for atom, c in expr.terms:
+        if atom == vector:
+            total += c
+        elif vector in atom.vars and not isinstance(atom, Dyn):
+            inner = lane_step(atom.expr, vector, width) if isinstance(atom, (Div, Mod)) else None
+            others = atom.expr.const, *(f for a, f in atom.expr.terms if a != vector)
+            if inner is None or inner < 0 or vector.size % width:
+                return None
+            if inner and (atom.by % (inner * width) or any(n % (inner * width) for n in others)):
+                return None
+            total += c * inner if isinstance(atom, Mod) else 0
+    return total
 
 
 def needs(program: Program, roots: Iterable[int]) -> list[int]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
-from codegen.index import Dyn, Expr, Index, Var, linear, variable
+from codegen.index import Dyn, Expr, Index, Var, contiguous, linear, variable
 from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index, result_index
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
@@ -23,7 +23,8 @@ from ops_core.ir import Graph, Node, Value
 REDUCTIONS = frozenset(("sum", "prod", "amax", "amin", "argmax", "argmin"))
 LEAVES = frozenset(("load", "param", "full", "iota", "rand_bits"))
 INLINE = LEAVES | VIEWS | {"pad", "cat", "gather", "index"}
-EPILOGUE = frozenset(("matmul", "convolution"))
+# Anchors that update the memory of their result: what follows them is another kernel.
+IN_PLACE = frozenset(("index_put", "scatter", "nonzero"))
 
 # Computing a value again costs its operations, keeping it costs a write and a read: below this weight (an addition
 # is 1) and when it reads no more bytes than it has, again is cheaper. benchmarks: elementwise chain, GPT training.
@@ -258,14 +259,15 @@ class Fusion:
         uses = Uses(weight=weight(node))
         if group.anchor is node:
             for i, operand in enumerate(node.inputs):
-                self._walk(group, operand, identity(Var(1000 * (i + 1) + d, n) for d, n in enumerate(operand.shape)),
-                           uses, recompute, set())  # fmt: skip
+                self._walk(group, operand, identity(operand_space(i, operand)), uses, recompute, set())
         else:
             seen: set[tuple[Value, Index]] = set()
             for operand in node.inputs:
                 self._walk(group, operand, index, uses, recompute, seen)
         if group.weight + uses.weight > MAX_WEIGHT and group.nodes:
             raise Misfit
+        if group.anchor and group.anchor.op in IN_PLACE and node is not group.anchor:
+            self._check_direct(group, node, index)
         reduced, result = self._result(group, node, index, uses)
         before = self._before(group, node, uses)
         after = self._after(group, node, uses)
@@ -382,6 +384,18 @@ class Fusion:
             self._check_rows(group, uses.rows, rows)
         return rows, kept
 
+    def _check_direct(self, group: Group, node: Node, index: Index) -> None:
+        """An anchor that works in memory may do so in a slot: that of one store that nothing overwrites later."""
+        direct = node.op == "store" and node.inputs[0].node is group.anchor and index == group.index[node.inputs[0]]
+        dense = direct and tuple(node.attrs["strides"]) == contiguous(node.attrs["sizes"])
+        if group.stores or not direct or not self.final(node) or (group.anchor.op == "nonzero" and not dense):
+            raise Misfit
+
+    def final(self, store: Node) -> bool:
+        """Whether what the store writes stays, element by element, to the end of the graph."""
+        repeats = any(n > 1 and s == 0 for n, s in zip(store.attrs["sizes"], store.attrs["strides"], strict=True))
+        return not repeats and not self._stores(store, earlier=False)
+
     def _check_rows(self, group: Group, again: bool, reduced: frozenset[Var] | None = None) -> None:
         """A second pass over the rows is only worth while they stay in the cache."""
         if again and prod(v.size for v in reduced or group.reduced) > MAX_ROW:
@@ -419,7 +433,8 @@ class Fusion:
         if not stores:
             return
         at = {store: memory_index(store, i) for store, i in stores.items()}
-        touched = {slot: set(bytes) for slot, bytes in group.touched.items()}
+        updated = self._updated(group, stores)
+        touched = {slot: bytes - updated for slot, bytes in group.touched.items()}
         for load, byte in uses.loads:
             touched.setdefault(load.attrs["slot"], set()).add(byte)
         for store in stores:
@@ -436,6 +451,15 @@ class Fusion:
                 self._position[s] < self._position[e] < self._position[node] for s in mine)]  # fmt: skip
             if between:
                 raise Misfit
+
+    def _updated(self, group: Group, stores: Iterable[Node]) -> set[Expr]:
+        """The load that an in-place anchor updates when its slot is also where the result goes."""
+        if not group.anchor or group.anchor.op not in IN_PLACE or group.anchor.op == "nonzero":
+            return set()
+        x = group.anchor.inputs[0]
+        if not any(same_view(x.node, store) for store in stores):
+            return set()
+        return {memory_index(x.node, identity(operand_space(0, x)))}
 
     def _precede(self, first: Group, then: Group) -> None:
         bits = self._ancestors[first.id] | 1 << first.id
@@ -547,6 +571,15 @@ class Fusion:
                     self.copies[value] = copy.outputs[0]
             elif value.node.op in INLINE:
                 pending += value.node.inputs
+
+
+def operand_space(number: int, value: Value) -> tuple[Var, ...]:
+    """Loop variables over an anchor's operand, apart from those of its result."""
+    return tuple(Var(1000 * (number + 1) + d, n) for d, n in enumerate(value.shape))
+
+
+def same_view(load: Node, store: Node) -> bool:
+    return load.op == "load" and all(load.attrs[k] == store.attrs[k] for k in ("slot", "sizes", "strides", "offset"))
 
 
 def index_vars(index: Index) -> frozenset[Var]:

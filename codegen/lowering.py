@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codegen.fusion import REDUCTIONS, Fusion, Group
+from codegen.fusion import REDUCTIONS, Fusion, Group, identity, space
 from codegen.index import Expr, Index, contiguous, linear
+from codegen.kernels.operand import Source
 from codegen.kernels.random import philox
 from codegen.loops import Program, Reduction, Store
 from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index
@@ -32,10 +33,34 @@ class Location:
 
 
 def lower(fusion: Fusion, group: Group, locations: Mapping[Value, Location]) -> Program:
-    """The program of a group without an anchor. locations: of all values that are kept in memory, by whomever."""
+    """The program of a group; an anchor's results are its accumulators. locations: of all values that are kept in memory, by whomever."""
     lowering = Lowering(fusion, group, locations, Program(group.vars, group.reduced))
     lowering.outputs()
     return lowering.program
+
+
+def lower_operands(fusion: Fusion, group: Group, locations: Mapping[Value, Location]) -> list[Source]:
+    """What the group's anchor reads, each with a program of its own."""
+    assert group.anchor
+    sources = []
+    for value in group.anchor.inputs:
+        program = Program(space(value.shape))
+        root = Lowering(fusion, group, locations, program).value(value, identity(program.vars))
+        sources.append(Source(program, root, value.shape))
+    return sources
+
+
+def lower_copy(fusion: Fusion, group: Group, locations: Mapping[Value, Location], to: Location) -> Program | None:
+    """The program that brings an in-place anchor's first operand to where it is updated; None if it is there."""
+    assert group.anchor
+    value = group.anchor.inputs[0]
+    if value.node.op == "load" and Location.slot(value.node) == to:
+        return None
+    program = Program(space(value.shape))
+    instr = Lowering(fusion, group, locations, program).value(value, identity(program.vars))
+    at = linear(identity(program.vars), to.strides)
+    program.stores.append(Store(program.buffer(to.ref, value.dtype), program.offset(to.ref, to.offset), at, instr))
+    return program
 
 
 class Lowering:
@@ -76,6 +101,8 @@ class Lowering:
             return _LEAVES[node.op](self, node, index, guard)
         if self.fusion.owner[value] is not self.group and value in self.group.reads:
             return self.load(self.locations[value], value.dtype, index, guard)
+        if node is self.group.anchor:
+            return self.program.emit("acc", value.dtype, (), (value.index,))
         if node.op in REDUCTIONS:
             return self._reduction(value, guard)
         assert node.op == "map", f"{node} is computed by no loop"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from codegen.builder import HALVES
 from codegen.fusion import REDUCTIONS
 from codegen.kernels.reduction import identity
 from ops_core.array import Arr, building
@@ -81,15 +80,4 @@ def _split_reduction(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Ar
     return ((winner * part + within).reshape(*before, *after),)
 
 
-def _plain_matmul(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...]:
-    """A product as a sum over a broadcast product."""
-    a, b = inputs
-    batch, (m, k), n = a.shape[:-2], a.shape[-2:], b.shape[-1]
-    a = a.unsqueeze(a.ndim).expand(*batch, m, k, n)
-    b = b.unsqueeze(b.ndim - 2).expand(*batch, m, k, n)
-    if node.outputs[0].dtype in HALVES:
-        return ((a.to("f32") * b.to("f32")).sum(-2).to(node.outputs[0].dtype),)
-    return ((a * b).sum(-2),)
-
-
-RULES: dict[str, Rule] = {"matmul": _plain_matmul} | {op: _split_reduction for op in sorted(REDUCTIONS)}
+RULES: dict[str, Rule] = {op: _split_reduction for op in sorted(REDUCTIONS)}

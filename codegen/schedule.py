@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from codegen import printer
-from codegen.fusion import Fusion, Group, nbytes
+from codegen.anchors import Anchored, kernels
+from codegen.fusion import IN_PLACE, Fusion, Group, identity, nbytes, space
+from codegen.index import linear
 from codegen.kernels import nest
+from codegen.kernels.operand import Sink
+from codegen.kernels.scatter import Target
+from codegen.kernels.step import Step
 from codegen.loops import Program
-from codegen.lowering import Location, lower
+from codegen.lowering import Location, lower, lower_copy, lower_operands
 from codegen.memory import Life, arena
 from codegen.plan import Arg, KernelSource, Launch, Plan, SlotInfo
+from codegen.printer import print_kernel
 from codegen.rewrite import rewrite
 from ops_core.ir import Graph, Value
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel of the process-wide cache, with its launch geometry."""
+    """A kernel of the process-wide cache: its source, what its arguments stand for, its launch geometry."""
 
     source: KernelSource
+    args: tuple[str | int, ...]
     global_size: tuple[int, int, int]
     local_size: tuple[int, int, int]
 
 
-_cache: dict[Any, Compiled] = {}
+# Kernels by structure and device: (launches, bytes of scratch buffers).
+_cache: dict[Any, tuple[list[Compiled], list[int]]] = {}
 
 
 def plan(graph: Graph, slots: Mapping[int, SlotInfo], caps: Any) -> Plan:
@@ -41,38 +48,110 @@ class _Scheduler:
     def __init__(self, fusion: Fusion, caps: Any):
         self.fusion, self.caps = fusion, caps
         self.result = Plan()
-        self.temps: dict[int, Value] = {}
+        self.temps: dict[int, int] = {}  # temp id -> bytes
+        self.locations: dict[Value, Location] = {}
         self._kernels: dict[str, int] = {}
 
     def plan(self) -> Plan:
-        locations, groups = self._locate()
-        pending = [(group, lower(self.fusion, group, locations)) for group in groups]
-        for group, program in pending:
-            if prod(v.size for v in program.parallel):
-                self._launch(group, program)
+        for group in self._locate():
+            if group.anchor:
+                self._anchored(group)
+            else:
+                self._loops(group, lower(self.fusion, group, self.locations))
         self._place_temps()
         return self.result
 
-    def _locate(self) -> tuple[dict[Value, Location], list[Group]]:
-        """Where the values that cross groups lie, and the groups that anything depends on."""
+    def _locate(self) -> list[Group]:
+        """Decide where the values that cross groups lie. Returns the groups that anything depends on, in order."""
         wanted: set[Value] = set()
         live: list[Group] = []
         for group in reversed(self.fusion.groups):
             if group.stores or any(v in wanted for v in group.index):
                 live.append(group)
                 wanted |= group.reads.keys()
-        locations = {v: Location.temp(v) for v in wanted}
-        self.temps = {v.id: v for v in wanted}
-        return locations, live[::-1]
+                if group.anchor:
+                    wanted |= self._written(group)
+        for group in live:
+            for store, index in group.stores.items():
+                value = store.inputs[0]
+                if group.index.get(value) == index and self.fusion.final(store):
+                    self.locations[value] = Location.slot(store)
+        for value in wanted - self.locations.keys():
+            self.locations[value] = Location.temp(value)
+            self.temps[value.id] = nbytes(value)
+        return live[::-1]
 
-    def _launch(self, group: Group, program: Program) -> None:
-        compiled = compile_program(program, self.caps, [n.origin for n in group.nodes])
-        args = [Arg(*buffer.ref) for buffer in program.buffers]
-        args += [Arg("bytes", n, "i64" if program.wide else "i32") for _, n in program.offsets]
-        args += [Arg("scalar", index, dtype) for index, dtype in program.scalars]
+    def _written(self, group: Group) -> set[Value]:
+        """Results that an in-place anchor puts in memory whether or not another group reads them."""
+        return {v for v in group.anchor.outputs if group.anchor.op in IN_PLACE} if group.anchor else set()
+
+    def _loops(self, group: Group, program: Program) -> None:
+        if not prod(v.size for v in program.parallel):
+            return
+        key = (self.caps, program.key())
+        if key not in _cache:
+            name, digest = names(key)
+            kernel = nest.build(name, program, self.caps)
+            steps = [Step(name, kernel.mlir, ("loops",), kernel.global_size, kernel.local_size)]
+            _cache[key] = self._compiled(digest, steps, group), []
+        self._launch(key, {"loops": program}, group)
+
+    def _anchored(self, group: Group) -> None:
+        """A template's launches; before them, for one that works in place, the copy that it works on."""
+        anchor = group.anchor
+        assert anchor
+        if not prod(anchor.outputs[0].shape):
+            return
+        sources = lower_operands(self.fusion, group, self.locations)
+        programs = {f"in{i}": s.program for i, s in enumerate(sources)}
+        target = None
+        if anchor.op in IN_PLACE:
+            sink, (out,) = Program(()), anchor.outputs
+            place = self.locations[out]
+            programs["target"] = memory = Program(space(out.shape))
+            memory.buffer(place.ref, out.dtype)
+            memory.offsets.append((place.ref, place.offset))
+            wide = linear(identity(memory.vars), place.strides).bounds[1] + place.offset >= 1 << 31
+            target = Target(out.shape, place.strides, out.dtype, wide)
+            copy = None if anchor.op == "nonzero" else lower_copy(self.fusion, group, self.locations, place)
+            if copy:
+                self._loops(group, copy)
+        else:
+            programs["out"] = sink = lower(self.fusion, group, self.locations)
+        anchored = Anchored(anchor, sources, Sink(sink), target)
+        key = (self.caps, anchored.key())
+        if key not in _cache:
+            name, digest = names(key)
+            made = kernels(name, anchored, self.caps)
+            _cache[key] = self._compiled(digest, made.steps, group), made.temps
+        self._launch(key, programs, group)
+
+    def _compiled(self, digest: str, steps: Sequence[Any], group: Group) -> list[Compiled]:
         origins = sorted({n.origin for n in group.nodes})
-        kernel = self._kernel(compiled.source)
-        self.result.launches.append(Launch(kernel, args, compiled.global_size, compiled.local_size, origins))
+        language = self.caps.language
+        return [
+            Compiled(
+                KernelSource(f"{digest}{i}", s.name, print_kernel(s.mlir, language), s.mlir, language, origins),
+                s.args, s.global_size, s.local_size,
+            )
+            for i, s in enumerate(steps)
+        ]  # fmt: skip
+
+    def _launch(self, key: Any, programs: Mapping[str, Program], group: Group) -> None:
+        launches, scratch = _cache[key]
+        ids = [min([0, *self.temps]) - 1 - i for i in range(len(scratch))]
+        self.temps.update(zip(ids, scratch, strict=True))
+        word = "i64" if any(p.wide for p in programs.values()) else "i32"
+        origins = sorted({n.origin for n in group.nodes})
+        for compiled in launches:
+            args: list[Arg] = []
+            for name in compiled.args:
+                if isinstance(name, int):
+                    args.append(Arg("temp", ids[name]))
+                else:
+                    args += arguments(programs[name], word)
+            kernel = self._kernel(compiled.source)
+            self.result.launches.append(Launch(kernel, args, compiled.global_size, compiled.local_size, origins))
 
     def _kernel(self, source: KernelSource) -> int:
         if source.key not in self._kernels:
@@ -88,20 +167,22 @@ class _Scheduler:
                 if arg.kind == "temp":
                     uses.setdefault(int(arg.value), []).append(at)
         numbers = {id: n for n, id in enumerate(uses)}
-        lives = [Life(nbytes(self.temps[id]), at[0], at[-1]) for id, at in uses.items()]
+        lives = [Life(self.temps[id], at[0], at[-1]) for id, at in uses.items()]
         self.result.temps, self.result.arena_bytes = arena(lives, self.caps.mem_alignment)
         for launch in self.result.launches:
             launch.args = [a._replace(value=numbers[int(a.value)]) if a.kind == "temp" else a for a in launch.args]
 
 
-def compile_program(program: Program, caps: Any, origins: list[int]) -> Compiled:
-    """The kernel of a program, from the cache where an equal one was compiled before."""
-    key = (caps, program.key())
-    if key not in _cache:
-        digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
-        name = f"k_{digest[:12]}"
-        kernel = nest.build(name, program, caps)
-        text = printer.print_kernel(kernel.mlir, caps.language)
-        source = KernelSource(digest, name, text, kernel.mlir, caps.language, sorted(set(origins)))
-        _cache[key] = Compiled(source, kernel.global_size, kernel.local_size)
-    return _cache[key]
+def names(key: Any) -> tuple[str, str]:
+    """A kernel's name and digest from its structure."""
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
+    return f"k_{digest[:12]}", digest
+
+
+def arguments(program: Program, word: str) -> list[Arg]:
+    """A program's arguments in the order in which an `Emitter` declares them; word: the type of an index."""
+    return [
+        *(Arg(*buffer.ref) for buffer in program.buffers),
+        *(Arg("bytes", n, word) for _, n in program.offsets),
+        *(Arg("scalar", index, dtype) for index, dtype in program.scalars),
+    ]

@@ -1,0 +1,114 @@
+"""Operands and results of kernel templates: loop programs that are evaluated where the template asks.
+
+A `Source` is a value with everything fused in front of it, a `Sink` everything that is done with results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from codegen.builder import Builder, V
+from codegen.emit import Emitter, lane_step, needs
+from codegen.index import Var
+from codegen.loops import Program
+from ops_core.dtypes import BY_NAME
+
+Read = Callable[..., V]
+Write = Callable[..., None]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Instruction `root` of a program over `vars`, one variable a dim of the value."""
+
+    program: Program
+    root: int
+    shape: tuple[int, ...]
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        return self.program.vars
+
+    @property
+    def dtype(self) -> str:
+        return self.program.instrs[self.root].dtype
+
+    def bind(self, k: Builder) -> Read:
+        """Declare the arguments. Returns read(index, along=None, width=1): the element at `index`, or a vector that
+        runs along dim `along` from there."""
+        emitter = Emitter(k, self.program, None)
+
+        def read(index: Sequence[V | int], along: int | None = None, width: int = 1) -> V:
+            with at(emitter, self.vars, index, along, width):
+                return k.broadcast(emitter.value(self.root), width)
+
+        return read
+
+    def contiguous(self, dims: Sequence[int], width: int) -> int | None:
+        """The first of `dims` along which loads are vectors of neighbours (or the same element) in memory."""
+        loads = [self.program.instrs[i] for i in needs(self.program, [self.root])]
+        for dim in dims:
+            var = self.vars[dim]
+            steps = {None if e.dynamic(var) else lane_step(e, var, width)
+                     for e in (i.data[2] for i in loads if i.op == "load")}  # fmt: skip
+            if 1 in steps and steps <= {0, 1}:
+                return dim
+        return None
+
+    def varies(self, dims: Sequence[int]) -> bool:
+        """Whether the value depends on any of `dims`."""
+        mine = {self.vars[d] for d in dims}
+        return any(mine & self.program.dependence[i] for i in needs(self.program, [self.root]))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes in memory of what is loaded for one element."""
+        loads = (self.program.instrs[i] for i in needs(self.program, [self.root]))
+        return sum(BY_NAME[i.dtype].bytes for i in loads if i.op == "load") or 1
+
+    @property
+    def flops(self) -> int:
+        """Elementwise operations for each element."""
+        return sum(self.program.instrs[i].op == "map" for i in needs(self.program, [self.root]))
+
+
+@dataclass(frozen=True, eq=False)
+class Sink:
+    """The stores of a program over the result's dims; the template's results are its accumulators."""
+
+    program: Program
+
+    def contiguous(self, dims: Sequence[int], width: int) -> int:
+        """The dim of `dims` along which most stores are vectors of neighbours."""
+        def score(dim: int) -> int:
+            return sum(lane_step(s.expr, self.program.vars[dim], width) == 1 for s in self.program.stores)
+
+        return max(dims, key=score)
+
+    def bind(self, k: Builder) -> Write:
+        """Declare the arguments. Returns write(index, values, along=None): do all stores for the results at `index`."""
+        emitter = Emitter(k, self.program, None)
+
+        def write(index: Sequence[V | int], values: Sequence[V], along: int | None = None) -> None:
+            with at(emitter, self.program.vars, index, along, values[0].width):
+                emitter.accumulators = dict(enumerate(values))
+                for store in self.program.stores:
+                    emitter.value(store.value)
+                for store in self.program.stores:
+                    emitter.store(store)
+
+        return write
+
+
+@contextmanager
+def at(
+    emitter: Emitter, vars: Sequence[Var], index: Sequence[V | int], along: int | None, width: int
+) -> Iterator[None]:
+    """Sets an emitter to one point, or to a vector of points, of its program's variables."""
+    emitter.env = dict(zip(vars, index, strict=True))
+    emitter.vector = None if along is None else vars[along]
+    emitter.width = width
+    with emitter.scope():
+        yield

@@ -1,0 +1,163 @@
+"""Writes at indices that are read from memory: index_put, scatter and nonzero.
+
+Each work item owns part of the result and applies all updates to it in order, so results are the same in every run
+and need no atomics: it owns columns where rows are updated whole, else a range of the indexed dim. GPU-like devices
+with enough updates use atomics instead, where the device has them for the type.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+from codegen.builder import Builder, V
+from codegen.kernels.operand import Source
+from codegen.kernels.rows import geometry, group_size, items, locate
+from codegen.kernels.step import Step, Steps
+from ops_core.dtypes import BY_NAME
+from ops_core.ir import Node
+
+COMBINE = {"add": "add", "mul": "mul", "amax": "maximum", "amin": "minimum"}
+# Work items among which the updates of a device are shared, for each compute unit: owners skip what is not theirs,
+# so many owners of one dim waste reads.
+OWNERS_PER_UNIT = {True: 1, False: 64}
+# Elements that one work item looks through, and blocks whose counts one work item adds up.
+NONZERO_BLOCK, MAX_NONZERO_BLOCKS = 1024, 4096
+
+
+class Target(NamedTuple):
+    """The memory of the result: the argument "target" is one buffer and its offset. strides: in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    wide: bool
+
+
+def index_put(name: str, node: Node, sources: list[Source], target: Target, caps: Any) -> Steps:
+    """x[i0, i1, ..] = or += values, into memory that holds x."""
+    _, values, *indices = sources
+    rank = len(indices[0].shape)
+    updates, rest = indices[0].shape, values.shape[rank:]
+
+    def update(k: Builder, read: list[Any], at: list[V], inner: list[V], along: int | None, width: int) -> tuple:
+        found = [k.cast(r(at), "index") for r in read[1:]]
+        value = read[0]([*at, *inner], None if along is None else rank + along, width)
+        return [*found, *inner], value
+
+    return _apply(name, node, [values, *indices], updates, rest, len(indices), target, update, caps)
+
+
+def scatter(name: str, node: Node, sources: list[Source], target: Target, caps: Any) -> Steps:
+    """x[.., index[p], ..] op= src[p] along `dim`, into memory that holds x."""
+    _, index, src = sources
+    dim = node.attrs["dim"]
+    rest = tuple(n for d, n in enumerate(index.shape) if d != dim)
+
+    def update(k: Builder, read: list[Any], at: list[V], inner: list[V], along: int | None, width: int) -> tuple:
+        here = [*inner[:dim], at[0], *inner[dim:]]
+        found = k.cast(read[0](here), "index")
+        return [*inner[:dim], found, *inner[dim:]], read[1](here)
+
+    return _apply(name, node, [index, src], (index.shape[dim],), rest, None, target, update, caps)
+
+
+def _apply(
+    name: str, node: Node, sources: list[Source], updates: tuple[int, ...], rest: tuple[int, ...],
+    indexed: int | None, target: Target, update: Any, caps: Any,
+) -> Steps:  # fmt: skip
+    """Loop over `updates` for each point of `rest`. indexed: how many leading dims of the target the updates name, so
+    that `rest` are whole rows of it; None where every point of `rest` has indices of its own."""
+    k = Builder(name, 64 if target.wide or any(s.program.wide for s in sources) else 32)
+    read = [s.bind(k) for s in sources]
+    out, offset = k.buffer(target.dtype), k.arg("index")
+    width = 1
+    if indexed is not None and rest and target.strides[-1] == 1 and caps.is_cpu:
+        width = caps.vector_bytes // max(4, BY_NAME[target.dtype].bytes)
+        width = width if rest[-1] % width == 0 else 1
+    along = len(rest) - 1 if width > 1 else None
+    blocks = [*rest[:-1], rest[-1] // width] if rest else []
+    points, wanted = prod(blocks), caps.compute_units * OWNERS_PER_UNIT[bool(caps.is_cpu)]
+    dim = node.attrs.get("dim", 0)
+    owners = min(target.shape[dim], -(-wanted // max(points, 1)))
+    local = group_size(caps)
+    count = points * owners
+    with items(k, count, local) as item:
+        owner, inner = item // max(points, 1), locate(item % max(points, 1), blocks)
+        if along is not None:
+            inner[-1] = inner[-1] * width
+        lo = owner * target.shape[dim] // owners
+        hi = (owner + 1) * target.shape[dim] // owners
+        with k.for_(0, prod(updates)) as loop:
+            index, value = update(k, read, locate(loop.iv, updates), inner, along, width)
+            at = offset
+            for i, stride in zip(index, target.strides, strict=True):
+                at = at + i * stride
+            if owners > 1:
+                with k.if_((index[dim] >= lo) & (index[dim] < hi)):
+                    _combine(k, node.attrs["reduce"], out, at, value, target.dtype)
+            else:
+                _combine(k, node.attrs["reduce"], out, at, value, target.dtype)
+    names = tuple(f"in{i + 1}" for i in range(len(sources)))
+    return Steps([Step(name, k.finish(), (*names, "target"), *geometry(count, local))], [])
+
+
+def _combine(k: Builder, reduce: str, out: Any, at: V, value: V, dtype: str) -> None:
+    if reduce != "set":
+        old = k.load(out, at, value.width)
+        value = k.map(COMBINE[reduce], old, value)
+    k.store(out, at, value)
+
+
+def nonzero(name: str, node: Node, sources: list[Source], target: Target, caps: Any) -> Steps:
+    """Positions of the first `size` non-zeros, then -1: count by block, add up, write."""
+    (source,) = sources
+    total, rank, size = prod(source.shape), len(source.shape), node.attrs["size"]
+    block = max(NONZERO_BLOCK, -(-total // MAX_NONZERO_BLOCKS))
+    blocks = max(1, -(-total // block))
+    local = group_size(caps)
+
+    def walk(k: Builder, item: V, read: Any, visit: Any) -> V:
+        start = item * block
+        stop = k.map("minimum", start + block, total)
+        with k.for_(start, stop, init=[k.const(0, "index")]) as loop:
+            index = locate(loop.iv, source.shape)
+            hit = k.cast(read(index), "bool")
+            visit(index, hit, loop.args[0])
+            loop.yield_(loop.args[0] + k.select(hit, k.const(1, "index"), 0))
+        return loop.results[0]
+
+    bits = 64 if source.program.wide else 32
+    k = Builder(f"{name}_count", bits)
+    read, counts = source.bind(k), k.buffer("i64")
+    with items(k, blocks, local) as item:
+        k.store(counts, item, k.cast(walk(k, item, read, lambda *_: None), "i64"))
+    steps = [Step(k.name, k.finish(), ("in0", 0), *geometry(blocks, local))]
+
+    k = Builder(f"{name}_starts", bits)
+    counts, out, offset = k.buffer("i64"), k.buffer("i64"), k.arg("index")
+    with items(k, 1, 1):
+        with k.for_(0, blocks, init=[k.const(0, "i64")]) as loop:
+            here = k.load(counts, loop.iv)
+            k.store(counts, loop.iv, loop.args[0])
+            loop.yield_(loop.args[0] + here)
+        found = k.map("minimum", k.cast(loop.results[0], "index"), size)
+        with k.for_(found * rank, size * rank) as rest:
+            k.store(out, offset + rest.iv, k.const(-1, "i64"))
+    steps.append(Step(k.name, k.finish(), (0, "target"), *geometry(1, 1)))
+
+    k = Builder(f"{name}_write", bits)
+    read, counts = source.bind(k), k.buffer("i64", readonly=True)
+    out, offset = k.buffer("i64"), k.arg("index")
+
+    with items(k, blocks, local) as item:
+        first = k.cast(k.load(counts, item), "index")
+
+        def write(index: list[V], hit: V, before: V) -> None:
+            with k.if_(hit & (first + before < size)):
+                for d, i in enumerate(index):
+                    k.store(out, offset + (first + before) * rank + d, k.cast(i, "i64"))
+
+        walk(k, item, read, write)
+    steps.append(Step(k.name, k.finish(), ("in0", 0, "target"), *geometry(blocks, local)))
+    return Steps(steps, [8 * blocks])
