@@ -14,6 +14,7 @@ from ops_core.array import Arr
 from ops_core.ir import Graph, Value
 from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     activation,
+    complex,
     contraction,
     foreach,
     indexing,
@@ -25,6 +26,7 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     pooling,
     random,
     reduction,
+    special,
 )
 from ops_core.lowering.dispatch import record_list, run, static_scalars
 from ops_core.lowering.promote import result_type, torch_dtype

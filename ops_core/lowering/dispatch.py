@@ -52,10 +52,9 @@ def _effects(result: Any) -> Effects:
 def functional(op: Op, bound: dict[str, Any]) -> Any:
     """A functional op (or one with a rule of its own) by the first way that exists."""
     if any(_is_complex(v) for v in bound.values()) or _asks_complex(bound):
-        complex_rule = find_rule(op, COMPLEX_RULES)
-        if complex_rule is not None:
-            return call_rule(complex_rule, bound)
-    rule = find_rule(op)
+        rule = find_rule(op, COMPLEX_RULES)
+    else:
+        rule = find_rule(op)
     if rule is not None:
         return call_rule(rule, bound)
     view = views.find(op.base, op.func._overloadname)
