@@ -6,8 +6,9 @@ Each result becomes one variable; constants are written where they are used.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from codegen import mathlib, mlir
 from codegen.dialects import Language, Type, language
@@ -35,28 +36,40 @@ def print_kernel(mlir_text: str, dialect: str) -> str:
     return lang.header + functions(printer.needed, dialect) + "".join(printer.out)
 
 
-def functions(needed: dict[tuple[str, Type], None], dialect: str) -> str:
-    """Definitions of library functions and of those that they call, callees first."""
-    order: dict[tuple[str, Type], str] = {}
+class Function(NamedTuple):
+    """A library function that a kernel calls: name, type, number of parameters."""
 
-    def add(key: tuple[str, Type]) -> None:
-        if key not in order:
-            source, inner = function_source(*key, dialect)
+    fn: str
+    type: Type
+    arity: int
+
+
+def functions(needed: Iterable[Function], dialect: str) -> str:
+    """Definitions of library functions and of those that they call, callees first."""
+    order: dict[Function, str] = {}
+
+    def add(function: Function) -> None:
+        if function not in order:
+            source, inner = function_source(function, dialect)
             for callee in inner:
                 add(callee)
-            order[key] = source
+            order[function] = source
 
-    for key in needed:
-        add(key)
+    for function in needed:
+        add(function)
     return "".join(order.values())
 
 
 @cache
-def function_source(fn: str, t: Type, dialect: str) -> tuple[str, tuple[tuple[str, Type], ...]]:
-    """The source of one library function for one type, and the functions that it calls."""
+def function_source(function: Function, dialect: str) -> tuple[str, tuple[Function, ...]]:
+    """The source of one library function, and the functions that it calls."""
+    fn, t, arity = function
+    lang = language(dialect)
+    if not mathlib.expands(fn, t.element):
+        return lang.lanewise(fn, arity, t), ()
     module = mlir.run_passes(mlir.parse(mathlib.function(fn, t.element, t.width)))
-    printer = Printer(language(dialect), 32)
-    printer.function(module.body.operations[0].operation)
+    printer = Printer(lang, 32)
+    printer.function(list(module.body.operations)[-1].operation)
     return "".join(printer.out), tuple(printer.needed)
 
 
@@ -66,7 +79,7 @@ class Printer:
     def __init__(self, lang: Language, index_bits: int):
         self.lang, self.index = lang, f"i{index_bits}"
         self.out: list[str] = []
-        self.needed: dict[tuple[str, Type], None] = {}
+        self.needed: dict[Function, None] = {}
         self.names: dict[Any, str] = {}
         self.constants: dict[Any, Any] = {}
         self.types: dict[Any, Type] = {}
@@ -153,6 +166,11 @@ class Printer:
         self.indent += "    "
         self.block(block)
         self.indent = self.indent[4:]
+
+    def need(self, fn: str, args: list[str], t: Type) -> str:
+        """A call of a library function, whose definition goes before the kernel."""
+        self.needed[Function(fn, t, len(args))] = None
+        return f"{fn}_{t.suffix}({', '.join(args)})"
 
     # Values
 

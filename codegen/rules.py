@@ -43,26 +43,29 @@ def infix(operator: str, signed: bool = False) -> Rule:
     return print_infix
 
 
-def builtin(name: str) -> Rule:
-    """A function that every language has, exact and the same everywhere."""
-    return lambda p, op: p.lang.call(name, [p[v] for v in op.operands], p.type(op.results[0]))
+def builtin(fn: str) -> Rule:
+    """A function that every language has, lane by lane on vectors."""
+
+    def print_builtin(p: Printer, op: Any) -> str:
+        t = p.type(op.results[0])
+        args = [p[v] for v in op.operands]
+        return p.lang.scalar_call(fn, args, t) if t.width == 1 else p.need(fn, args, t)
+
+    return print_builtin
 
 
 def library(fn: str) -> Rule:
     """A function of `codegen.mathlib`; without an expansion for the type, the language's own."""
+    own = builtin(BUILTIN_NAMES.get(fn, fn))
 
-    def print_call(p: Printer, op: Any) -> str:
+    def print_library(p: Printer, op: Any) -> str | None:
         t = p.type(op.results[0])
-        args = [p[v] for v in op.operands]
-        if not mathlib.expands(fn, t.element):
-            return p.lang.call(BUILTIN_NAMES.get(fn, fn), args, t)
-        p.needed[fn, t] = None
-        return f"{fn}_{t.suffix}({', '.join(args)})"
+        return p.need(fn, [p[v] for v in op.operands], t) if mathlib.expands(fn, t.element) else own(p, op)
 
-    return print_call
+    return print_library
 
 
-BUILTIN_NAMES = {"powf": "pow"}
+BUILTIN_NAMES = {"powf": "pow", "erf_inv": "erfinv"}
 
 for _name, _operator in {"addi": "+", "subi": "-", "muli": "*", "andi": "&", "ori": "|", "xori": "^"}.items():
     RULES[f"arith.{_name}"] = infix(_operator)
@@ -85,8 +88,8 @@ for _name in (
 
 
 @rule("func.call")
-def _(p: Printer, op: Any) -> str:
-    return library(op.attributes["callee"].value.rpartition("_")[0])(p, op) or ""
+def _(p: Printer, op: Any) -> str | None:
+    return library(op.attributes["callee"].value.rpartition("_")[0])(p, op)
 
 
 @rule("arith.constant")
@@ -215,8 +218,7 @@ def _(p: Printer, op: Any) -> str:
     x = p[a] if p.type(a).element == "f32" else p.lang.convert(p[a], target.to("f32"))
     if target.element == "f32":
         return x
-    p.needed["round_" + target.element, target.to("f32")] = None
-    return f"round_{target.element}_{target.to('f32').suffix}({x})"
+    return p.need("round_" + target.element, [x], target.to("f32"))
 
 
 @rule("arith.bitcast")

@@ -54,7 +54,7 @@ class Language:
     name = "opencl"
     header = ""
     kernel = "__kernel void"
-    function = "static inline"
+    function = "__attribute__((always_inline)) static inline"
     spaces = {"global": "__global ", "workgroup": "__local ", "private": ""}
     storage = {"f16": "half", "bf16": "ushort"}
     ids = {
@@ -121,7 +121,7 @@ class Language:
     def convert(self, x: str, target: Type, signed: bool = False) -> str:
         """The value in another type."""
         name = self.type(target, signed)
-        return f"({name}){x}" if target.width == 1 else f"convert_{name}({x})"
+        return f"({name}){x}" if target.width == 1 else f"CONVERT({x}, {name})"
 
     def truth(self, x: str, t: Type) -> str:
         """An i1 as 0 or 1, ready for a conversion to a number."""
@@ -141,17 +141,31 @@ class Language:
 
     def compare(self, x: str, t: Type) -> str:
         """A comparison of operands of type t as i1 lanes."""
-        return x if t.width == 1 or t.bits == 32 else f"convert_int{t.width}({x})"
+        return x if t.width == 1 or t.bits == 32 else f"CONVERT({x}, int{t.width})"
 
     def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
         """a where c else b. c is i1 with `lanes` lanes, or, if raw, a comparison of values of type t."""
         if lanes > 1 and not raw and t.bits != 32:
-            c = f"convert_{SIGNED[f'i{t.bits}']}{t.width}({c})"
+            c = f"CONVERT({c}, {SIGNED[f'i{t.bits}']}{t.width})"
         return f"{c} ? {a} : {b}"
 
-    def call(self, fn: str, args: list[str], t: Type) -> str:
-        """A builtin of the language on floats."""
-        return f"{fn}({', '.join(args)})"
+    def scalar_call(self, fn: str, args: list[str], t: Type) -> str:
+        """A builtin on scalars. float32 functions have their C99 names."""
+        return f"{fn}{'' if t.element == 'f64' else 'f'}({', '.join(args)})"
+
+    def lanewise(self, fn: str, arity: int, t: Type) -> str:
+        """A function of vectors that calls the scalar builtin for each lane; compilers make vectors of it."""
+        names = "xyz"[:arity]
+        parameters = ", ".join(f"{self.type(t)} {name}" for name in names)
+        lanes = [
+            self.scalar_call(fn, [self.lane(name, i) for name in names], t._replace(width=1)) for i in range(t.width)
+        ]
+        head = f"{self.function} {self.type(t)} {fn}_{t.suffix}({parameters})"
+        return f"{head}\n{{\n{self.lanes_body(fn, names, self.pack(lanes, t))}}}\n"
+
+    def lanes_body(self, fn: str, names: str, lanes: str) -> str:
+        """The body of a lanewise function."""
+        return f"    return {lanes};\n"
 
     def load(self, p: str, i: str, element: str, width: int) -> str:
         t = Type(element, width)

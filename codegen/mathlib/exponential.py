@@ -1,0 +1,178 @@
+"""exp, log and what is made of them."""
+
+from __future__ import annotations
+
+from codegen.builder import Builder, V
+from codegen.mathlib.table import INF, LN_2, LOG2_E, NAN, copysign, define, fma, nearest, polynomial, power_of_two
+
+# ln 2 in two parts: n * LN_2_HIGH is exact for |n| < 2^9.
+LN_2_HIGH, LN_2_LOW = 0.693145752, 1.42860677e-06
+# (e^r - 1 - r) / r^2 on |r| <= 0.35, error 2^-31
+EXP = (0.5, 0.166666657, 0.0416664854, 0.00833354145, 0.00139332283, 0.000197669942)
+# (2^r - 1) / r on |r| <= 0.5, error 2^-28
+EXP2 = (0.693147182, 0.240226477, 0.0555035807, 0.00961850304, 0.00133918901, 0.000153292363)
+# (tanh x - x) / x^3 in x^2 on [0, 0.6], error 2^-28
+TANH = (-0.333332986, 0.133319363, -0.0537847169, 0.0207986254, -0.00589796668)
+# (log(1 + m) - m + m^2 / 2) / m^3 on |m| <= 1/3, error 2^-27
+LOG = (
+    0.333332151, -0.249998048, 0.200104445, -0.166801795, 0.140053406, -0.121883817, 0.139867067, -0.128742635,
+)  # fmt: skip
+
+
+def reduce_exp(k: Builder, x: V) -> tuple[V, V]:
+    """x = n ln 2 + r: e^r - 1 and n, for |x| < 2^20."""
+    whole, n = nearest(k, x, LOG2_E)
+    r = fma(k, whole, -LN_2_LOW, fma(k, whole, -LN_2_HIGH, x))
+    return fma(k, r * r, polynomial(k, r, EXP), r), n
+
+
+def scale(k: Builder, x: V, n: V) -> V:
+    """x * 2^n with one rounding, |n| <= 252."""
+    half = n >> 1
+    return x * power_of_two(k, half) * power_of_two(k, n - half)
+
+
+def clamp(k: Builder, x: V, low: float, high: float) -> V:
+    """x within [low, high]; NaN stays."""
+    return k.select(x > high, high, k.select(x < low, low, x))
+
+
+@define("exp")
+def exp(k: Builder, x: V) -> V:
+    tail, n = reduce_exp(k, clamp(k, x, -104.0, 89.0))
+    return scale(k, tail + 1.0, n)
+
+
+@define("exp2")
+def exp2(k: Builder, x: V) -> V:
+    x = clamp(k, x, -151.0, 129.0)
+    whole, n = nearest(k, x, 1.0)
+    r = x - whole
+    return scale(k, fma(k, r, polynomial(k, r, EXP2), 1.0), n)
+
+
+def quarter_expm1(k: Builder, x: V) -> V:
+    """(e^x - 1) / 4: a quarter, so that it overflows no earlier than what is made of it. For x <= 90."""
+    tail, n = reduce_exp(k, clamp(k, x, -25.0, 90.0))
+    power = power_of_two(k, n - 2)
+    return fma(k, tail, power, power - 0.25)
+
+
+@define("expm1")
+def expm1(k: Builder, x: V) -> V:
+    return k.select(k.map("abs", x) < 2.0**-26, x, quarter_expm1(k, x) * 4.0)
+
+
+@define("sinh")
+def sinh(k: Builder, x: V) -> V:
+    size = k.map("abs", x)
+    quarter = quarter_expm1(k, size)
+    result = (quarter + quarter / fma(k, quarter, 4.0, 1.0)) * 2.0
+    return k.select(size < 2.0**-12, x, copysign(k, result, x))
+
+
+@define("cosh")
+def cosh(k: Builder, x: V) -> V:
+    tail, n = reduce_exp(k, clamp(k, k.map("abs", x), 0.0, 90.0))
+    quarter = (tail + 1.0) * power_of_two(k, n - 2)
+    return (quarter + 0.0625 / quarter) * 2.0
+
+
+@define("tanh")
+def tanh(k: Builder, x: V) -> V:
+    """A polynomial up to 0.6, beyond it 1 - 2 / (e^2x + 1)."""
+    size = k.map("abs", x)
+    square = size * size
+    small = fma(k, size * square, polynomial(k, square, TANH), size)
+    tail, n = reduce_exp(k, k.select(size > 10.0, 20.0, size * 2.0))
+    large = 1.0 - 2.0 / fma(k, tail + 1.0, power_of_two(k, n), 1.0)
+    return copysign(k, k.select(size < 0.6, small, large), x)
+
+
+def reduce_log(k: Builder, x: V) -> tuple[V, V]:
+    """x = 2^n (1 + m) with 1 + m in [2/3, 4/3]: m, and n as f32. For x > 0."""
+    tiny = x < 2.0**-126
+    bits = k.bitcast(k.select(tiny, x * 2.0**23, x), "i32")
+    exponent = (bits - 0x3F2AAAAB) & -0x800000
+    m = k.bitcast(bits - exponent, "f32") - 1.0
+    n = k.cast(exponent >> 23, "f32")
+    return m, k.select(tiny, n - 23.0, n)
+
+
+def log_tail(k: Builder, m: V) -> V:
+    """log(1 + m) - m for |m| <= 1/3."""
+    return m * m * fma(k, m, polynomial(k, m, LOG), -0.5)
+
+
+def log_limits(k: Builder, x: V, result: V) -> V:
+    """The result of a logarithm with its values at 0, at infinity and below 0."""
+    result = k.select(x == INF, x, result)
+    result = k.select(x == 0.0, k.const(-INF, "f32", x.width), result)
+    return k.select(x >= 0.0, result, k.const(NAN, "f32", x.width))
+
+
+@define("log")
+def log(k: Builder, x: V) -> V:
+    m, n = reduce_log(k, x)
+    tail = fma(k, n, LN_2_LOW, log_tail(k, m))
+    return log_limits(k, x, fma(k, n, LN_2_HIGH, tail + m))
+
+
+def scaled_log(k: Builder, x: V, factor: tuple[float, float], unit: tuple[float, float]) -> V:
+    """log x * factor, where n ln 2 * factor = n * unit; both given as a high and a low part."""
+    m, n = reduce_log(k, x)
+    tail = log_tail(k, m)
+    low = fma(k, tail, factor[0], m * factor[1])
+    low = fma(k, n, unit[1], low) if unit[1] else low
+    high = m * factor[0]
+    error = fma(k, m, factor[0], -high)
+    return log_limits(k, x, fma(k, n, unit[0], high + (low + error)))
+
+
+@define("log2")
+def log2(k: Builder, x: V) -> V:
+    return scaled_log(k, x, (1.44269502, 1.92596303e-08), (1.0, 0.0))
+
+
+@define("log10")
+def log10(k: Builder, x: V) -> V:
+    return scaled_log(k, x, (0.434294492, -1.01030074e-08), (0.301029205, 7.90351421e-07))
+
+
+@define("log1p")
+def log1p(k: Builder, x: V) -> V:
+    """Scales x itself by the power of two that 1 + x has, so nothing is lost about 0."""
+    exponent = (k.bitcast(x + 1.0, "i32") - 0x3F2AAAAB) & -0x800000
+    power = k.bitcast(0x40800000 - exponent, "f32")  # 4 * 2^-n
+    m = k.bitcast(k.bitcast(x, "i32") - exponent, "f32") + fma(k, power, 0.25, -1.0)
+    n = k.cast(exponent >> 23, "f32")
+    result = fma(k, n, LN_2_HIGH, fma(k, n, LN_2_LOW, log_tail(k, m)) + m)
+    result = k.select(k.map("abs", x) < 2.0**-26, x, result)
+    result = k.select(x == INF, x, result)
+    result = k.select(x == -1.0, k.const(-INF, "f32", x.width), result)
+    return k.select(x >= -1.0, result, k.const(NAN, "f32", x.width))
+
+
+@define("asinh")
+def asinh(k: Builder, x: V) -> V:
+    """log(x + sqrt(x^2 + 1)), about 0 through log1p; beyond 2^60 the square would overflow and adds nothing."""
+    size = k.map("abs", x)
+    limited = k.select(size < 2.0**60, size, k.const(1.0, "f32", x.width))
+    square = limited * limited
+    small = log1p(k, limited + square / (k.map("sqrt", square + 1.0) + 1.0))
+    return copysign(k, k.select(size < 2.0**60, small, log(k, size) + LN_2), x)
+
+
+@define("acosh")
+def acosh(k: Builder, x: V) -> V:
+    """log1p(t + sqrt(2 t + t^2)) with t = x - 1."""
+    t = k.select(x < 2.0**60, x - 1.0, k.const(1.0, "f32", x.width))
+    small = log1p(k, t + k.map("sqrt", t * (t + 2.0)))
+    result = k.select(x < 2.0**60, small, log(k, x) + LN_2)
+    return k.select(x >= 1.0, result, k.const(NAN, "f32", x.width))
+
+
+@define("atanh")
+def atanh(k: Builder, x: V) -> V:
+    size = k.map("abs", x)
+    return copysign(k, log1p(k, 2.0 * size / (1.0 - size)) * 0.5, x)
