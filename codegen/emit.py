@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from collections.abc import Iterator
 
 from codegen.builder import HALVES, Buf, Builder, V
 from codegen.index import Div, Dyn, Expr, Mod, Var
@@ -50,7 +49,14 @@ class Emitter:
         self._scopes[-1][id] = result
         return result
 
-    def store(self, store: Store) -> None:
+    def store_all(self, stores: Sequence[Store]) -> None:
+        """Compute all values, then write them: a buffer may be among those that are loaded."""
+        for store in stores:
+            self.value(store.value)
+        for store in stores:
+            self._store(store)
+
+    def _store(self, store: Store) -> None:
         """Write a value: as a vector where the buffer is contiguous along it."""
         k, value = self.k, self.value(store.value)
         buf = self._buffers[store.buffer]

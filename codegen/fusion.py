@@ -558,12 +558,12 @@ class Fusion:
                 self.inlined[out] = total, read
 
     def _copy_overwritten(self, node: Node) -> None:
-        """Copy the loads that `node` needs and that a store already placed overwrites."""
+        """Copy the loads that `node` needs and that itself, or a store already placed, overwrites."""
         pending = list(node.inputs)
         while pending:
             value = pending.pop()
             if value.node.op == "load" and value not in self.copies:
-                if any(s in self._placed for s in self._stores(value.node, earlier=False)):
+                if any(s is node or s in self._placed for s in self._stores(value.node, earlier=False)):
                     copy = Node("map", (value,), {"fn": "convert", "to": value.dtype}, node.origin)
                     copy.outputs = (Value(-value.id - 1, value.shape, value.dtype, copy, 0),)
                     self._position[copy] = self._position[value.node]

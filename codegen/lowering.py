@@ -79,10 +79,11 @@ class Lowering:
         for value, index, location in stores + [t for t in temps if t[2].ref[0] == "temp"]:
             at = linear(index, location.strides)
             instr = self.value(value, index)
-            loaded = {i.data[0] for i in program.instrs if i.op == "load"}
             buffer = program.buffer(location.ref, value.dtype)
             offset = program.offset(location.ref, location.offset)
-            program.stores.append(Store(buffer, offset, at, instr, buffer in loaded))
+            program.stores.append(Store(buffer, offset, at, instr))
+        loaded = {program.buffers[i.data[0]].ref for i in program.instrs if i.op == "load"}
+        program.stores = [s._replace(in_place=program.buffers[s.buffer].ref in loaded) for s in program.stores]
 
     def value(self, value: Value, index: Index, guard: int | None = None) -> int:
         """The instruction that computes element `index` of `value`. Loads happen only where `guard` holds."""

@@ -144,8 +144,7 @@ class _Nest:
                 self._visit(phase, [])
                 continue
             self._walk(phase)
-        for store in self.row_stores:
-            self.emitter.store(store)
+        self.emitter.store_all(self.row_stores)
 
     def _prepare(self, phase: _Phase) -> None:
         """Emit what the walk needs but does not change."""
@@ -210,10 +209,7 @@ class _Nest:
             if r.fn.startswith("arg"):
                 position = k.broadcast(emitter.index(r.position, emitter._varies(r.position)), width)
             result += reduction.step(k, r.fn, values, value, position)
-        for store in phase.stores:
-            emitter.value(store.value)
-        for store in phase.stores:
-            emitter.store(store)
+        emitter.store_all(phase.stores)
         return result
 
 

@@ -94,10 +94,7 @@ class Sink:
         def write(index: Sequence[V | int], values: Sequence[V], along: int | None = None) -> None:
             with at(emitter, self.program.vars, index, along, values[0].width):
                 emitter.accumulators = dict(enumerate(values))
-                for store in self.program.stores:
-                    emitter.value(store.value)
-                for store in self.program.stores:
-                    emitter.store(store)
+                emitter.store_all(self.program.stores)
 
         return write
 
