@@ -9,7 +9,7 @@ from typing import Any
 
 from codegen.builder import Builder, V
 from codegen.emit import registers
-from codegen.kernels.contraction import Contraction, Operand, Output
+from codegen.kernels.contraction import Operand, Output
 from codegen.kernels.matmul import MatmulSpec
 from codegen.kernels.matmul import matmul as matmul_kernels
 from codegen.kernels.operand import Sink, Source
@@ -41,7 +41,7 @@ class Anchored:
         return self.node.op, repr(self.node.attrs), shapes, sources, self.sink.program.key(), target
 
 
-def kernels(name: str, anchored: Anchored, caps: Any) -> Steps | Contraction:
+def kernels(name: str, anchored: Anchored, caps: Any) -> Steps:
     """The launches of an anchored group. `Step.args` name "in0", "in1", .. , "out" and "target"."""
     node = anchored.node
     if node.op in IN_PLACE:
@@ -50,7 +50,7 @@ def kernels(name: str, anchored: Anchored, caps: Any) -> Steps | Contraction:
     return TEMPLATES[node.op](name, node, anchored.sources, anchored.sink, caps)
 
 
-def _matmul(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any) -> Contraction:
+def _matmul(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any) -> Steps:
     *batch, m, n = node.outputs[0].shape
     depth = node.inputs[0].shape[-1]
     wide = any(p.wide for p in (*(s.program for s in sources), sink.program))
@@ -98,7 +98,7 @@ def _located(k: Builder, z: V | int, batch: Sequence[int]) -> list[V]:
     return locate(z if isinstance(z, V) else k.const(z, "index"), batch) if batch else []
 
 
-TEMPLATES: dict[str, Callable[..., Steps | Contraction]] = {
+TEMPLATES: dict[str, Callable[..., Steps]] = {
     "matmul": _matmul, "cumsum": scan, "cumprod": scan, "cummax": scan, "logcumsumexp": scan, "sort": sort,
     "searchsorted": searchsorted,
 }  # fmt: skip
