@@ -18,6 +18,7 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     contraction,
     foreach,
     indexing,
+    loss,
     movement,
     norm,
     optimizer,
@@ -26,6 +27,7 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     pooling,
     random,
     reduction,
+    resample,
     special,
 )
 from ops_core.lowering.dispatch import record_list, run, static_scalars
