@@ -1,0 +1,78 @@
+"""Pieces that contraction kernels share: register transposes, packing into panels, stores with ragged edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from codegen.builder import Buf, Builder, V
+from codegen.kernels.contraction import Load
+
+
+def lanes(caps: object, itemsize: int, extent: int) -> int:
+    """Vector width in elements: a register's worth, or the largest power of two that `extent` holds."""
+    full = max(1, caps.vector_bytes // itemsize)  # type: ignore[attr-defined]
+    return min(full, 1 << extent.bit_length() - 1)
+
+
+def powers_of_two(count: int) -> list[int]:
+    """Descending powers of two that add up to count: the widths in which a ragged edge is written."""
+    return [1 << b for b in range(count.bit_length() - 1, -1, -1) if count >> b & 1]
+
+
+def at_most(k: Builder, index: V, limit: int, extent: int, step: int) -> V:
+    """The start of a tile, moved back so that it lies within [0, limit + step) where the extent is ragged."""
+    return k.map("minimum", index, limit) if extent % step else index
+
+
+def transpose(k: Builder, rows: Sequence[V]) -> list[V]:
+    """The transpose of a square block of W vectors with W lanes: log2(W) rounds of shuffles."""
+    block, width = list(rows), len(rows)
+    distance = width // 2
+    while distance:
+        low = [lane if not lane & distance else lane - distance + width for lane in range(width)]
+        high = [lane + distance if not lane & distance else lane + width for lane in range(width)]
+        for i in range(width):
+            if not i & distance:
+                a, b = block[i], block[i + distance]
+                block[i], block[i + distance] = k.shuffle(a, b, low), k.shuffle(a, b, high)
+        distance //= 2
+    return block
+
+
+def copy_block(
+    k: Builder, load: Load, batch: V, rows: tuple[V, V], column: V, width: int, contiguous: int | None,
+    put: Callable[[V, V], None],
+) -> None:  # fmt: skip
+    """Hand rows [lo, hi) x columns [column, column + width) to put(row, vector along columns).
+
+    Reads vectors along whichever dim is contiguous. hi - lo >= 1.
+    """
+    lo, hi = rows
+    if width == 1 or contiguous == 1:
+        with k.for_(lo, hi) as loop:
+            put(loop.iv, load(batch, loop.iv, column, width))
+    elif contiguous is None:
+        with k.for_(lo, hi) as loop:
+            put(loop.iv, k.pack([load(batch, loop.iv, column + v) for v in range(width)]))
+    else:
+        whole = lo + (hi - lo) // width * width
+        with k.for_(lo, whole, width) as loop:
+            block = [load(batch, loop.iv, column + v, width) for v in range(width)]
+            for r, vector in enumerate(transpose(k, block)):
+                put(loop.iv + r, vector)
+        with k.for_(whole, hi) as loop:
+            put(loop.iv, k.pack([load(batch, loop.iv, column + v) for v in range(width)]))
+
+
+def store_row(
+    k: Builder, store: Callable[..., None], tile: Buf, base: V, i: V, batch: V, j: V, offsets: Sequence[int],
+    first: Sequence[int], width: int,
+) -> None:  # fmt: skip
+    """Store a row of a tile that lies in private memory from `base` on: vector v at column j + offsets[v].
+
+    first: for each vector the first lane that is new; lanes before it belong to another tile.
+    """
+    for v, (offset, lane) in enumerate(zip(offsets, first, strict=True)):
+        for chunk in powers_of_two(width - lane):
+            store(batch, i, j + (offset + lane), k.load(tile, base + (v * width + lane), chunk), chunk)
+            lane += chunk

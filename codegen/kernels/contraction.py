@@ -1,0 +1,75 @@
+"""What the scheduler hands to a contraction template; it gets back `Steps`.
+
+A template (`matmul`, `conv_*`, `attention`) turns a spec into one or more kernels. The spec's operands are callables:
+a template asks for elements and hands over results, so views, prologues and epilogues are the scheduler's own code.
+Where the size of a dim is a multiple of the width of an access along it, so is the coordinate of the access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from codegen.builder import Builder, V
+
+Load = Callable[..., V]
+Store = Callable[..., None]
+
+
+class Operand(NamedTuple):
+    """A matrix (per batch) that is read.
+
+    bind        called once for each kernel that reads it: declares the kernel's arguments for it and returns
+                load(batch, i, j, width=1) -> V of `dtype`; with width > 1 a vector along dim `contiguous` from (i, j) on.
+                Asked only for elements that exist.
+    dtype       of the loaded value, in registers
+    contiguous  the dim with stride 1 in memory (0 or 1), None if there is none: load is then called with width=1 only
+    batched     False: does not depend on batch
+    flops       elementwise operations of the prologue for each element; 0 is a plain load
+    bytes       size of an element in memory
+    """
+
+    bind: Callable[[Builder], Load]
+    dtype: str
+    contiguous: int | None
+    batched: bool = True
+    flops: int = 0
+    bytes: int = 4
+
+    @property
+    def transposed(self) -> Operand:
+        """The same elements with dims i and j exchanged."""
+
+        def bind(k: Builder) -> Load:
+            load = self.bind(k)
+            return lambda batch, i, j, width=1: load(batch, j, i, width)
+
+        return self._replace(bind=bind, contiguous=None if self.contiguous is None else 1 - self.contiguous)
+
+
+class Output(NamedTuple):
+    """A matrix (per batch) that is written.
+
+    bind        called once in the kernel that finishes the sums: declares the kernel's arguments and returns
+                store(batch, i, j, acc, width=1): the epilogue with all its stores, for one element or, with width > 1,
+                for a vector along dim `contiguous` from (i, j) on. Called exactly once for each element.
+    contiguous  1: rows are contiguous in memory, 0: columns are
+    """
+
+    bind: Callable[[Builder], Store]
+    contiguous: int = 1
+
+    @property
+    def transposed(self) -> Output:
+        """The same elements with dims i and j exchanged."""
+
+        def bind(k: Builder) -> Store:
+            store = self.bind(k)
+            return lambda batch, i, j, acc, width=1: store(batch, j, i, acc, width)
+
+        return Output(bind, 1 - self.contiguous)
+
+
+def fma(k: Builder, a: V, b: V, c: V) -> V:
+    """a * b + c, with one rounding for floats; scalars are broadcast."""
+    return k.map("fma", a, b, c) if c.dtype in ("f32", "f64") else k.map("add", k.map("mul", a, b), c)

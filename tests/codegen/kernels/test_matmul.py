@@ -1,0 +1,103 @@
+"""Products against float64 NumPy: every schedule, odd sizes, all transposes, prologue, epilogue, half types, integers."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from codegen.kernels.matmul import MatmulSpec, Tile, candidates, matmul
+from tests.codegen.kernels.contract import MEMORY, Launcher, operand, output, register, to_memory
+from tests.codegen.run_plan import capabilities
+
+CPU = capabilities(local_memory_bytes=256 << 10)
+GPU = capabilities(is_cpu=False, vector_bytes=4, max_work_group_size=256, local_memory_bytes=32 << 10, compute_units=8)
+SHAPES = [
+    (1, 1, 1, 1), (1, 7, 33, 100), (1, 100, 7, 33), (1, 33, 100, 7), (2, 64, 64, 64), (1, 5, 200, 16), (1, 129, 97, 50),
+    (3, 17, 10, 23), (1, 1, 300, 64), (1, 300, 1, 64), (4, 3, 3, 700), (1, 24, 24, 3000), (1, 40, 1000, 20),
+]  # fmt: skip
+
+
+def operands(layout, batch, m, n, k, dtype, seed=0):
+    """A and B in memory (t: transposed), what they hold as float64, and their element strides."""
+    rng = np.random.default_rng(seed)
+    values = []
+    for letter, (rows, columns) in zip(layout, ((m, k), (k, n)), strict=True):
+        shape = (batch, columns, rows) if letter == "t" else (batch, rows, columns)
+        held = rng.integers(-8, 9, shape).astype(np.float64)
+        strides = (rows * columns, 1, rows) if letter == "t" else (rows * columns, columns, 1)
+        values.append((to_memory(held, dtype), held.swapaxes(1, 2) if letter == "t" else held, strides))
+    return values
+
+
+def run(shape, layout="nn", dtype="f32", caps=CPU, tile=None, prologue=None, epilogue=None, column_major=False):
+    """The product on the device and the exact one."""
+    batch, m, n, k = shape
+    (a, exact_a, sa), (b, exact_b, sb) = operands(layout, batch, m, n, k, dtype)
+    acc = register(dtype)
+    so = (m * n, 1, m) if column_major else (m * n, n, 1)
+    spec = MatmulSpec(
+        batch, m, n, k, operand(dtype, sa, prologue), operand(dtype, sb, prologue), output(acc, so, epilogue), acc
+    )
+    launcher = Launcher(matmul("product", spec, caps, tile), {"a": [a], "b": [b], "out": [np.empty(batch * m * n, MEMORY[acc])]})
+    launcher.run()
+    got = launcher.read("out", np.empty((batch, n, m) if column_major else (batch, m, n), MEMORY[acc]))
+    return (got.swapaxes(1, 2) if column_major else got), exact_a, exact_b
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
+def test_every_layout_and_size(shape, layout, caps):
+    """Small integers are exact in float32 whatever the order, so equality is to the bit."""
+    got, a, b = run(shape, layout, caps=caps)
+    np.testing.assert_array_equal(got, a @ b)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i32", "i64"])
+@pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
+def test_every_dtype(dtype, caps):
+    """Half types are summed in float32."""
+    for layout in ("nn", "nt"):
+        got, a, b = run((2, 33, 50, 40), layout, dtype, caps)
+        np.testing.assert_array_equal(got, a @ b)
+
+
+@pytest.mark.parametrize("schedule", ["panel", "dot"])
+def test_every_register_tile(schedule):
+    """Each tile that a tuner could pick gives the same product."""
+    shapes = [(4, 4), (8, 2), (6, 2), (1, 8), (3, 4), (2, 2), (1, 1)]
+    for (rows, vectors), pack, splits in product(shapes, (False, True), (1, 3)):
+        tile = Tile(schedule, rows, vectors, pack, evaluate=pack, splits=splits)
+        got, a, b = run((2, 21, 147, 70), "nn" if schedule == "panel" else "nt", tile=tile)
+        np.testing.assert_array_equal(got, a @ b, str(tile))
+
+
+def test_the_prologue_is_applied_to_every_element_of_both_operands():
+    for shape in ((1, 30, 200, 40), (1, 3, 40, 40)):
+        got, a, b = run(shape, "nt", prologue=lambda v: v * 2.0 + 1.0)
+        np.testing.assert_array_equal(got, (a * 2 + 1) @ (b * 2 + 1))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_epilogue_sees_every_element_once_with_its_place(shape):
+    """An epilogue that adds what it finds in its own output would show an element that is stored twice."""
+    def place(k, batch, i, j, acc, width):
+        lane = k.cast(j + k.iota(width), "f32") if width > 1 else k.cast(j, "f32")
+        return k.map("maximum", acc, 0.0) + k.cast(i, "f32") * 1000.0 + lane
+
+    got, a, b = run(shape, epilogue=place)
+    m, n = shape[1:3]
+    np.testing.assert_array_equal(got, np.maximum(a @ b, 0) + np.arange(m)[:, None] * 1000.0 + np.arange(n))
+
+
+def test_an_output_that_is_contiguous_along_columns():
+    got, a, b = run((2, 20, 70, 30), "nn", column_major=True)
+    np.testing.assert_array_equal(got, a @ b)
+
+
+def test_candidates_begin_with_the_heuristic():
+    spec = MatmulSpec(1, 4096, 4096, 64, operand("f32", (0, 64, 1)), operand("f32", (0, 4096, 1)), output("f32", (0, 4096, 1)))
+    assert candidates(spec, CPU)[0] == Tile("panel", 4, 4, pack=True)
+    assert candidates(spec._replace(m=4, k=4096), CPU)[0].pack is False
+    assert candidates(spec._replace(m=32, n=32, k=65536), CPU)[0].splits > 1
+    assert {t.schedule for t in candidates(spec, GPU)} == {"local"}
