@@ -11,6 +11,7 @@ from multiprocessing.process import BaseProcess
 from .results import CaseResult, ResultFile, UnitResult
 from .worker import Settings, serve
 
+# The first case of a process pays for imports and for the device's first use.
 STARTUP_SECONDS = 120.0
 
 
@@ -62,10 +63,11 @@ class Worker:
         except (EOFError, ConnectionResetError):
             self.process.join()
             return self.give_up("crash", f"the worker died with exit code {self.process.exitcode}")
-        self.since, self.fresh = time.monotonic(), False
+        self.since = time.monotonic()
         if kind == "begin":
             self.busy_with = (rest[0], rest[1], rest[2])
         elif kind == "case":
+            self.fresh = False
             self.result.add(rest[0])
         else:
             self.result.seconds = round(time.monotonic() - self.unit_began, 3)

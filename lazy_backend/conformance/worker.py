@@ -1,5 +1,6 @@
 """A worker process: runs units case by case and tells its parent before and after each, so that a death has a name."""
 
+import importlib
 import os
 import warnings
 from collections.abc import Iterator
@@ -8,13 +9,13 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from . import groups, modules, operators, optimizers
 from .case import Case, Unit, outcome
 from .judge import judge
 from .results import BAD, GOOD, CaseResult
 from .trace import Overloads, blame, composites_of
 
-DATABASES = {"ops": operators, "foreach": operators, "modules": modules, "optimizers": optimizers, "groups": groups}
+# Modules with a function `units()`.
+DATABASES = tuple(f"lazy_backend.conformance.{name}" for name in ("operators", "modules", "optimizers", "groups"))
 # The implicit composites are looked for where a case can run without autograd.
 TRACEABLE = ("forward", "inplace", "out")
 TRACED_SAMPLES = 16
@@ -31,21 +32,23 @@ class Settings:
         samples: samples of each unit, spread evenly; 0 for all.
         variants: a subset of ``case.VARIANTS``.
         window: ops in a window, or None for the device's default.
+        databases: the modules that the units come from.
     """
 
     device: str
     samples: int
     variants: frozenset[str]
     window: int | None = None
+    databases: tuple[str, ...] = DATABASES
 
     def __str__(self) -> str:
         return f"{self.device} samples={self.samples or 'all'} window={self.window or 'default'} {sorted(self.variants)}"
 
 
-def all_units() -> Iterator[Unit]:
+def all_units(databases: tuple[str, ...] = DATABASES) -> Iterator[Unit]:
     """Yield the units of every database."""
-    for database in dict.fromkeys(DATABASES.values()):
-        yield from database.units()
+    for database in databases:
+        yield from importlib.import_module(database).units()
 
 
 def serve(connection: Connection, settings: Settings) -> None:
@@ -56,7 +59,7 @@ def serve(connection: Connection, settings: Settings) -> None:
     torch.set_num_threads(1)
     if settings.device != "cpu":
         torch.zeros(1).to(settings.device)
-    units = {unit.name: unit for unit in all_units()}
+    units = {unit.name: unit for unit in all_units(settings.databases)}
     while True:
         try:
             name, first = connection.recv()
