@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "allocator.h"
+#include "distributed.h"
 #include "generator.h"
 #include "runtime.h"
 #include "stream.h"
@@ -67,8 +68,12 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
   return dense(self) && dense(from);
 }
 
+// Memory that one stream frees cannot be reused before another's earlier work: one queue runs all in order.
+void record_stream(at::Tensor&, c10::Stream) {}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
+  m.impl("record_stream", record_stream);
 }
 
 // The Conjugate and Negative fallbacks resolve an argument by a copy, which is _copy_from again: without end.
@@ -90,7 +95,7 @@ int open_driver() {
   if (device_count() == 0) {
     py::gil_scoped_acquire gil;
     try {
-      py::module_::import("lazy_backend.driver.discovery").attr("open_selected")();
+      py::module_::import("lazy_backend.opening").attr("open_device")();
     } catch (const py::error_already_set& error) {
       TORCH_CHECK(false, error.what());
     }
@@ -101,6 +106,7 @@ int open_driver() {
 }
 
 void init_hooks(py::module_& m) {
+  init_distributed(m);
   at::RegisterPrivateUse1HooksInterface(new Hooks);  // torch keeps the pointer for ever
   at::setHostAllocator(c10::DeviceType::PrivateUse1, pinned_allocator());
 

@@ -62,6 +62,19 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     }
   }
 
+  // Every dense dtype works, natively or through another.
+  c10::DeviceCapability getDeviceCapability(Device) const override {
+    c10::DeviceCapability capability;
+    capability.capability_data.capability_bits = 0;
+    for (const c10::ScalarTypeIndex dtype :
+         {c10::kIndex_Byte, c10::kIndex_Char, c10::kIndex_Short, c10::kIndex_Int, c10::kIndex_Long, c10::kIndex_UInt16,
+          c10::kIndex_UInt32, c10::kIndex_UInt64, c10::kIndex_Half, c10::kIndex_BFloat16, c10::kIndex_Float,
+          c10::kIndex_Double, c10::kIndex_ComplexFloat, c10::kIndex_ComplexDouble, c10::kIndex_Bool}) {
+      capability.capability_data.capability_bits |= 1ULL << dtype;
+    }
+    return capability;
+  }
+
   Stream getStream(Device device) const override {
     const DeviceIndex index = resolve_device(device.index());
     return make(tls_stream[index], index);

@@ -23,14 +23,20 @@ class Stream(torch.Stream):
         return super().__new__(cls, torch.device("lazy", index_of(device)), priority=priority)
 
 
-class Event(torch.Event):
+class _EventType(type):
+    """torch takes no subclass of its events, so `Event(...)` makes one of its own; this is how isinstance knows it."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "lazy"
+
+
+class Event(metaclass=_EventType):
     """A point in a device's work: `Event(enable_timing=False, blocking=False, device=None)`."""
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, device: Device = None) -> Event:
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, device: Device = None) -> torch.Event:  # type: ignore[misc]
         """A new event, not recorded yet."""
-        return super().__new__(
-            cls, torch.device("lazy", index_of(device)), enable_timing=enable_timing, blocking=blocking
-        )
+        where = torch.device("lazy", index_of(device))
+        return torch.Event(where, enable_timing=enable_timing, blocking=blocking)
 
 
 def current_stream(device: Device = None) -> torch.Stream:

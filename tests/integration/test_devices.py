@@ -1,0 +1,166 @@
+"""The device module and torch.accelerator."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+
+def test_module_is_registered():
+    """`torch.lazy` is the device's module and is found by torch.get_device_module."""
+    assert torch.get_device_module("lazy") is torch.lazy
+    assert torch.lazy.is_available() and torch.lazy.device_count() >= 1
+    assert torch._C._get_privateuse1_backend_name() == "lazy"
+
+
+def test_accelerator_is_lazy():
+    """`torch.accelerator` speaks of the lazy device."""
+    assert torch.accelerator.is_available()
+    assert torch.accelerator.current_accelerator() == torch.device("lazy")
+    assert torch.accelerator.device_count() == torch.lazy.device_count()
+    assert torch.accelerator.current_device_index() == torch.lazy.current_device() == 0
+    torch.accelerator.synchronize()
+    assert torch.float32 in torch.accelerator.get_device_capability("lazy")["supported_dtypes"]
+
+
+def test_current_device_is_per_thread():
+    """set_device, device() and device_of() act on the calling thread."""
+    with torch.lazy.device(0):
+        torch.lazy.set_device("lazy:0")
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(torch.lazy.current_device()))
+        thread.start()
+        thread.join()
+        assert seen == [0]
+    with torch.lazy.device_of(torch.empty(1)):
+        assert torch.lazy.current_device() == 0
+
+
+def test_index_out_of_range():
+    """A device that does not exist is an error that says how many there are."""
+    with pytest.raises(RuntimeError, match="lazy:7 does not exist: the driver has"):
+        torch.empty(1, device="lazy:7")
+    with pytest.raises(ValueError, match="expected a lazy device, got cpu"):
+        torch.lazy.synchronize("cpu")
+
+
+def test_properties():
+    """get_device_properties, get_device_name and get_device_capability describe the chip."""
+    properties = torch.lazy.get_device_properties()
+    assert properties.total_memory > 0 and properties.multi_processor_count >= 1
+    assert torch.lazy.get_device_name() == properties.name != ""
+
+
+def test_two_devices_and_copies_between_them():
+    """Several devices: tensors, current device and copies from one to another."""
+    program = """
+import torch
+assert torch.lazy.device_count() == 2
+a = torch.arange(6.0, device="lazy:0")
+b = (a * 2).to("lazy:1") + 1
+with torch.lazy.device(1):
+    assert torch.empty(1, device="lazy").device == torch.device("lazy:1")
+    c = torch.ones(6, device="lazy")
+assert torch.lazy.current_device() == 0 and b.device.index == 1
+assert torch.equal((b + c).cpu(), torch.arange(6.0) * 2 + 2)
+try:
+    a + b
+except RuntimeError as error:
+    assert "same device" in str(error), error
+else:
+    raise SystemExit("mixing devices did not raise")
+"""
+    environment = {"LAZY_DRIVER": "simgpu", "LAZY_SIM_DEVICES": "2"}
+    run_python(program, environment)
+
+
+def test_factories_and_default_device():
+    """Factories, torch.device contexts and set_default_device."""
+    with torch.device("lazy"):
+        assert torch.zeros(2).device == torch.device("lazy:0")
+        assert nn.Linear(2, 2).weight.device.type == "lazy"
+    torch.set_default_device("lazy")
+    try:
+        assert torch.arange(3).is_lazy
+        assert torch.tensor([1, 2]).sum().item() == 3
+    finally:
+        torch.set_default_device(None)
+    x = torch.ones(3, device="lazy")
+    made = (torch.zeros_like(x), x.new_full((2,), 4.0), torch.full((2,), 1, device="lazy"), torch.eye(2, device="lazy"))
+    assert all(t.is_lazy for t in made)
+
+
+def test_generated_methods():
+    """`Tensor.lazy()`, `Module.lazy()`, `is_lazy`, storage and packed-sequence methods."""
+    x = torch.ones(2).lazy()
+    assert x.is_lazy and not torch.ones(2).is_lazy
+    assert next(nn.Linear(2, 2).lazy().parameters()).is_lazy
+    assert x.untyped_storage().is_lazy and torch.ones(2).untyped_storage().lazy().is_lazy
+    packed = nn.utils.rnn.pack_sequence([torch.ones(3, 2)])
+    assert packed.lazy().data.is_lazy
+
+
+def test_module_to_keeps_parameters():
+    """`Module.to` keeps Parameter objects: tied weights stay tied and an optimizer made before stays valid."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    weight = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.to("lazy")
+    assert model[0].weight is weight is model[1].weight and weight.is_lazy
+    model(torch.ones(2, 4, device="lazy")).sum().backward()
+    before = weight.detach().cpu()
+    optimizer.step()
+    assert not torch.equal(before, weight.detach().cpu())
+    weight.data = weight.data.to("cpu")
+    assert weight.device.type == "cpu"
+
+
+def test_fork_is_refused():
+    """A forked child cannot use a device that was opened before, and is told what to do."""
+    program = """
+import os, torch
+torch.ones(1, device="lazy").item()
+if os.fork() == 0:
+    try:
+        torch.ones(1, device="lazy")
+    except RuntimeError as error:
+        os._exit(0 if "spawn" in str(error) and torch.lazy._is_in_bad_fork() else 1)
+    os._exit(2)
+assert os.wait()[1] == 0
+"""
+    run_python(program, {})
+
+
+def test_import_is_cheap():
+    """`import torch` costs at most 100 ms more with the package installed, and imports no compiler and no driver."""
+    program = """
+import sys
+import torch
+loaded = [m for m in ("torch_mlir", "mlir", "pyopencl", "codegen", "torch._dynamo") if m in sys.modules]
+assert not loaded, loaded
+"""
+    run_python(program, {})
+    timed = """
+import torch, time
+start = time.perf_counter()
+import lazy_backend
+lazy_backend._autoload()
+print(time.perf_counter() - start)
+"""
+    best = min(float(run_python(timed, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})) for _ in range(3))
+    assert best < 0.1
+
+
+def run_python(program: str, environment: dict[str, str]) -> str:
+    """The program's output, from a fresh interpreter; raises where it fails."""
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,77 @@
+"""Random number generators."""
+
+import pytest
+import torch
+
+
+def draw() -> torch.Tensor:
+    return torch.rand(8, device="lazy").cpu()
+
+
+def test_manual_seed():
+    """torch.manual_seed, torch.lazy.manual_seed and manual_seed_all seed the device."""
+    for reseed in (torch.manual_seed, torch.lazy.manual_seed, torch.lazy.manual_seed_all):
+        reseed(5)
+        first = draw()
+        assert not torch.equal(first, draw())
+        reseed(5)
+        assert torch.equal(first, draw())
+        assert torch.lazy.initial_seed() == 5
+
+
+def test_state_round_trip():
+    """get_rng_state and set_rng_state resume a sequence; so do the _all forms."""
+    draw()
+    state, states = torch.lazy.get_rng_state(), torch.lazy.get_rng_state_all()
+    first = draw()
+    torch.lazy.set_rng_state(state)
+    assert torch.equal(first, draw())
+    torch.lazy.set_rng_state_all(states)
+    assert torch.equal(first, draw())
+
+
+def test_generator_object():
+    """A Generator of the device: seeding, state, clone, offset, in factories and in-place ops."""
+    generator = torch.Generator("lazy").manual_seed(3)
+    first = torch.randn(5, device="lazy", generator=generator).cpu()
+    clone = generator.clone_state()
+    second = torch.empty(5, device="lazy").normal_(generator=generator).cpu()
+    assert torch.equal(second, torch.empty(5, device="lazy").normal_(generator=clone).cpu())
+    assert torch.equal(first, torch.randn(5, device="lazy", generator=generator.manual_seed(3)).cpu())
+    generator.set_offset(0)
+    assert generator.get_offset() == 0
+    assert torch.equal(first, torch.randn(5, device="lazy", generator=generator).cpu())
+
+
+def test_bad_state():
+    """A state of the wrong size or type raises."""
+    with pytest.raises(RuntimeError, match="16 bytes"):
+        torch.lazy.set_rng_state(torch.zeros(5, dtype=torch.uint8))
+    with pytest.raises(TypeError):
+        torch.lazy.set_rng_state(torch.zeros(16))
+
+
+def test_cpu_generator_is_refused():
+    """A CPU generator for a lazy tensor raises, as in eager."""
+    with pytest.raises(RuntimeError, match="device"):
+        torch.rand(3, device="lazy", generator=torch.Generator())
+
+
+def test_fork_rng():
+    """torch.random.fork_rng restores the device's generator."""
+    torch.manual_seed(1)
+    expected = draw()
+    torch.manual_seed(1)
+    with torch.random.fork_rng(device_type="lazy"):
+        draw()
+    assert torch.equal(expected, draw())
+
+
+def test_numbers_do_not_depend_on_the_window():
+    """The same seed gives the same numbers under any window."""
+    drawn = []
+    for length in (1, 8, 512):
+        with torch.lazy.window(length):
+            torch.manual_seed(2)
+            drawn.append(torch.cat([torch.rand(7, device="lazy") + torch.randn(7, device="lazy") for _ in range(5)]))
+    assert torch.equal(drawn[0].cpu(), drawn[1].cpu()) and torch.equal(drawn[0].cpu(), drawn[2].cpu())
