@@ -14,6 +14,10 @@ def install() -> None:
         return
     torch.utils.rename_privateuse1_backend("lazy")
     torch._register_device_module("lazy", sys.modules["lazy_backend.torch_lazy"])
+    if torch.distributed.is_available():
+        from lazy_backend import distributed
+
+        distributed.register()
     torch.utils.generate_methods_for_privateuse1_backend(for_packed_sequence=True, for_storage=True)
     # torch.testing marks a step after random ops of any device called lazy, meaning torch's own dormant one.
     torch._lazy.mark_step = torch.lazy.synchronize

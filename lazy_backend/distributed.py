@@ -1,0 +1,23 @@
+"""torch.distributed on lazy tensors: the backend "lazy" runs collectives over gloo, through host memory.
+
+`init_process_group()` picks it for lazy tensors and gloo for CPU tensors; "cpu:gloo,lazy:lazy" says the same.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from torch import distributed as dist
+
+
+def register() -> None:
+    """Makes the backend known under the name "lazy", as the one for device "lazy"."""
+    dist.Backend.register_backend("lazy", create, devices=["lazy"])
+
+
+def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
+    """A c10d backend for one process group. Raises what gloo raises when the ranks do not meet within `timeout`."""
+    from lazy_backend import _C
+
+    return _C.staged_collectives(dist.ProcessGroupGloo(store, rank, size, timeout))
