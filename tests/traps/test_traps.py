@@ -257,6 +257,13 @@ def test_device_generic_tests_are_made_for_the_device(device):
     getattr(suites[0](test), test)()
 
 
+def test_torch_testing_takes_the_device_for_the_dormant_one_of_that_name(device):
+    from torch.testing._utils import wrapper_set_seed
+
+    first, again = (wrapper_set_seed(torch.rand, 4, device=device) for _ in range(2))
+    assert torch.equal(first.cpu(), again.cpu())
+
+
 # 11. A dense device says so when it is given a sparse tensor.
 
 
