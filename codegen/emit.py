@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from codegen.builder import HALVES, Buf, Builder, V
 from codegen.index import Div, Dyn, Expr, Mod, Var
@@ -18,19 +19,32 @@ def registers(dtype: str) -> str:
     return "f32" if dtype in HALVES else dtype
 
 
+class Arguments(NamedTuple):
+    """What the buffers, offsets and scalars of a program are in a kernel."""
+
+    buffers: list[Buf]
+    offsets: list[V]
+    scalars: list[V]
+
+
+def declare(k: Builder, program: Program, scalars: list[V] | None = None) -> Arguments:
+    """Kernel arguments for a program, in the order of `Arguments`; scalars: those of another program, if shared."""
+    written = {s.buffer for s in program.stores}
+    buffers = [k.buffer(b.dtype, readonly=i not in written) for i, b in enumerate(program.buffers)]
+    offsets = [k.arg("index") for _ in program.offsets]
+    return Arguments(buffers, offsets, [k.arg(dtype) for _, dtype in program.scalars] if scalars is None else scalars)
+
+
 class Emitter:
     """Emits instructions once per scope. `env` gives the loop variables; `vector` runs over `width` lanes from its env."""
 
-    def __init__(self, k: Builder, program: Program, vector: Var | None):
+    def __init__(self, k: Builder, program: Program, vector: Var | None, arguments: Arguments | None = None):
         self.k, self.program, self.vector = k, program, vector
+        self._buffers, self._offsets, self._scalars = arguments or declare(k, program)
         self.width = 1
         self.env: dict[Var, V | int] = {}
         self.accumulators: dict[int, V] = {}
         self._scopes: list[dict[int, V]] = [{}]
-        written = {s.buffer for s in program.stores}
-        self._buffers = [k.buffer(b.dtype, readonly=i not in written) for i, b in enumerate(program.buffers)]
-        self._offsets = [k.arg("index") for _ in program.offsets]
-        self._scalars = [k.arg(dtype) for _, dtype in program.scalars]
 
     @contextmanager
     def scope(self) -> Iterator[None]:

@@ -136,6 +136,10 @@ class Fusion:
                 self._place(node)
         self.groups = self._ordered()
 
+    def ancestors(self, group: Group) -> int:
+        """The groups that must run before `group`, as bits of their ids."""
+        return self._ancestors[group.id]
+
     # Where a node goes
 
     def _place(self, node: Node) -> None:

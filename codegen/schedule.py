@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from codegen.anchors import Anchored, kernels
 from codegen.fusion import IN_PLACE, Fusion, Group, identity, nbytes, space
 from codegen.index import linear
-from codegen.kernels import nest
+from codegen.kernels import flat, nest
 from codegen.kernels.operand import Sink
 from codegen.kernels.scatter import Target
 from codegen.kernels.step import Step
@@ -44,6 +44,32 @@ def plan(graph: Graph, slots: Mapping[int, SlotInfo], caps: Any) -> Plan:
     return _Scheduler(fusion, caps).plan()
 
 
+# Flat forms by structure: of programs, and one representative of all lengths.
+_flat: dict[Any, tuple[Program, int] | None] = {}
+_kinds: dict[Any, Program] = {}
+
+# How many units back a group looks for others of its kind to run with. benchmarks: optimizer step.
+BATCH_WINDOW = 64
+
+
+@dataclass
+class _Unit:
+    """A group that is launched by itself; program: None if it has an anchor."""
+
+    group: Group
+    program: Program | None
+
+
+@dataclass
+class _Batch:
+    """Groups that run as one kernel over several sets of buffers. before: bits of the groups that ran earlier."""
+
+    program: Program
+    scalars: tuple[tuple[int, str], ...]
+    before: int
+    members: list[tuple[Group, Program, int]] = field(default_factory=list)
+
+
 class _Scheduler:
     def __init__(self, fusion: Fusion, caps: Any):
         self.fusion, self.caps = fusion, caps
@@ -51,15 +77,67 @@ class _Scheduler:
         self.temps: dict[int, int] = {}  # temp id -> bytes
         self.locations: dict[Value, Location] = {}
         self._kernels: dict[str, int] = {}
+        self._live = 0
 
     def plan(self) -> Plan:
-        for group in self._locate():
-            if group.anchor:
-                self._anchored(group)
+        units: list[_Unit | _Batch] = []
+        groups = self._locate()
+        self._live = sum(1 << group.id for group in groups)
+        done = 0
+        for group in groups:
+            program = None if group.anchor else lower(self.fusion, group, self.locations)
+            found = _flattened(program) if program else None
+            if program and found:
+                batch = self._batch(units, group, program, found[0])
+                if batch is None:
+                    units.append(batch := _Batch(found[0], tuple(program.scalars), done))
+                batch.members.append((group, program, found[1]))
             else:
-                self._loops(group, lower(self.fusion, group, self.locations))
+                units.append(_Unit(group, program))
+            done |= 1 << group.id
+        for unit in units:
+            if isinstance(unit, _Batch):
+                self._multi(unit)
+            elif unit.program:
+                self._loops(unit.group, unit.program)
+            else:
+                self._anchored(unit.group)
         self._place_temps()
         return self.result
+
+    def _batch(self, units: list[_Unit | _Batch], group: Group, program: Program, kind: Program) -> _Batch | None:
+        """An open batch that the group can join: the same kernel and scalars, and all that it needs runs before."""
+        needed = self.fusion.ancestors(group) & self._live
+        for unit in reversed(units[-BATCH_WINDOW:]):
+            if isinstance(unit, _Batch) and unit.program is kind and unit.scalars == tuple(program.scalars):
+                return unit if not needed & ~unit.before else None
+        return None
+
+    def _multi(self, batch: _Batch) -> None:
+        """Launches of a batch, as many sets of buffers at a time as the device has arguments for."""
+        members = batch.members
+        while members:
+            sets = flat.set_count(len(members), batch.program, self.caps)
+            now, members = members[:sets], members[sets:]
+            key = (self.caps, "flat", sets, batch.program.key())
+            if key not in _cache:
+                name, digest = names(key)
+                step = Step(name, flat.Flat(batch.program, sets).build(name, self.caps), (), (0, 0, 0), (0, 0, 0))
+                _cache[key] = self._compiled(digest, [step], now[0][0]), []
+            lengths = [length for _, _, length in now] + [0] * (sets - len(now))
+            chunk = flat.chunk_length(lengths, self.caps)
+            args = [Arg("bytes", chunk, "i32")]
+            for number, length in enumerate(lengths):
+                program = now[min(number, len(now) - 1)][1]
+                args += [a for a in arguments(program, "i32") if a.kind != "scalar"]
+                args.append(Arg("bytes", length, "i32"))
+            args += [Arg("scalar", index, dtype) for index, dtype in batch.scalars]
+            items = flat.local_size(self.caps)
+            groups = sum(-(-length // chunk) for length in lengths)
+            origins = sorted({n.origin for group, _, _ in now for n in group.nodes})
+            if groups:
+                kernel = self._kernel(_cache[key][0][0].source)
+                self.result.launches.append(Launch(kernel, args, (groups * items, 1, 1), (items, 1, 1), origins))
 
     def _locate(self) -> list[Group]:
         """Decide where the values that cross groups lie. Returns the groups that anything depends on, in order."""
@@ -171,6 +249,15 @@ class _Scheduler:
         self.result.temps, self.result.arena_bytes = arena(lives, self.caps.mem_alignment)
         for launch in self.result.launches:
             launch.args = [a._replace(value=numbers[int(a.value)]) if a.kind == "temp" else a for a in launch.args]
+
+
+def _flattened(program: Program) -> tuple[Program, int] | None:
+    """The flat form of a program, one object for all lengths, and its length."""
+    key = program.key()
+    if key not in _flat:
+        found = flat.flatten(program)
+        _flat[key] = found and (_kinds.setdefault(found[0].key(), found[0]), found[1])
+    return _flat[key]
 
 
 def names(key: Any) -> tuple[str, str]:

@@ -1,0 +1,108 @@
+"""Elementwise kernels over contiguous memory, for one set of buffers or for many of different sizes at once.
+
+Such a program has one loop over all elements, so its length is an argument and one kernel serves all sizes. With
+several sets (the tensors of an optimizer) each work-group finds the set that its chunk belongs to, then loops over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from codegen.builder import Builder, V
+from codegen.emit import Arguments, Emitter, declare
+from codegen.index import Var, variable
+from codegen.loops import Program
+from codegen.nesting import arrange, element_bytes
+
+# The loop variable of all flat programs: its size is an argument, so this only says that it is long.
+ANY = Var(0, 1 << 30)
+# Elements of a chunk, the work of a work-group. Large enough to find its set for free, small enough to balance.
+CHUNK = {True: 1 << 14, False: 1 << 12}
+# A chunk is not cut below this many elements: a work-group costs about as much to start as that many take.
+SMALLEST_CHUNK = 1 << 10
+# Chunks per compute unit from which chunks are no longer cut.
+CHUNKS_PER_UNIT = 4
+# Sets per kernel: a work item picks its set by as many selections for each buffer. benchmarks: optimizer step.
+MAX_SETS = 64
+# Work items of a work-group on a GPU.
+GPU_ITEMS = 128
+GPU_VECTOR_BYTES = 16
+
+
+def flatten(program: Program) -> tuple[Program, int] | None:
+    """The program over `ANY` and its length, or None if it is not one loop over contiguous memory."""
+    if program.reduced or program.wide or any(i.op in ("inside", "acc") for i in program.instrs):
+        return None
+    nest = arrange(program)
+    if not nest.parallel:
+        return nest.program.rewrite((ANY,), frozenset(), lambda e: e), 1
+    (var, *others), accesses = nest.parallel, nest.program.accesses()
+    if others or any(e.coefficient(var) not in (0, 1) or e.dynamic(var) for e in accesses):
+        return None
+    return nest.program.rewrite((ANY,), frozenset(), lambda e: e.subs({var: variable(ANY)})), var.size
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A flat program for `sets` sets of buffers."""
+
+    program: Program
+    sets: int
+
+    def build(self, name: str, caps: Any) -> str:
+        """The kernel. Arguments: the chunk length, each set's buffers, offsets and length, then the scalars."""
+        program, cpu = self.program, bool(caps.is_cpu)
+        items = local_size(caps)
+        k = Builder(name, 32, (items, 1, 1) if items > 1 else None)
+        chunk = k.arg("index")
+        sets = []
+        for _ in range(self.sets):
+            sets.append((declare(k, program, []), k.arg("index")))
+        scalars = [k.arg(dtype) for _, dtype in program.scalars]
+        group = k.group_id(0)
+        (buffers, offsets, _), length = sets[0]
+        first = k.const(0, "index")
+        seen = (length + (chunk - 1)) // chunk
+        for other, n in sets[1:]:
+            later = group >= seen
+            buffers = [k.select_buffer(later, b, a) for a, b in zip(buffers, other.buffers, strict=True)]
+            offsets = [k.select(later, b, a) for a, b in zip(offsets, other.offsets, strict=True)]
+            length, first = k.select(later, n, length), k.select(later, seen, first)
+            seen = seen + (n + (chunk - 1)) // chunk
+        emitter = Emitter(k, program, ANY, Arguments(buffers, offsets, scalars))
+        width = (caps.vector_bytes if cpu else GPU_VECTOR_BYTES) // element_bytes(program)
+        lo = (group - first) * chunk
+        hi = k.map("minimum", lo + chunk, length)
+        whole = lo + (hi - lo) // width * width
+        self._loop(k, emitter, lo, whole, width, items)
+        self._loop(k, emitter, whole, hi, 1, items)
+        return k.finish()
+
+    def _loop(self, k: Builder, emitter: Emitter, lo: V, hi: V, width: int, items: int) -> None:
+        start = lo + k.local_id(0) * width if items > 1 else lo
+        emitter.width = width
+        with k.for_(start, hi, width * items) as loop, emitter.scope():
+            emitter.env[ANY] = loop.iv
+            emitter.store_all(self.program.stores)
+
+
+def set_count(members: int, program: Program, caps: Any) -> int:
+    """How many sets the kernel for `members` tensors has: few different counts, so that kernels are shared."""
+    own = len(program.buffers) + len(program.offsets) + 1
+    arguments = min(caps.max_kernel_args, caps.max_arg_bytes // 8)
+    most = max(1, min(MAX_SETS, (arguments - 1 - len(program.scalars)) // own))
+    return most if members >= most else min(most, 1 << (members - 1).bit_length())
+
+
+def local_size(caps: Any) -> int:
+    return 1 if caps.is_cpu else min(GPU_ITEMS, caps.max_work_group_size)
+
+
+def chunk_length(lengths: list[int], caps: Any) -> int:
+    """Elements per work-group: less than `CHUNK` where that leaves compute units without work."""
+    share = sum(lengths) // (caps.compute_units * CHUNKS_PER_UNIT)
+    chunk = max(SMALLEST_CHUNK, min(CHUNK[bool(caps.is_cpu)], share))
+    return -(-chunk // SMALLEST_CHUNK) * SMALLEST_CHUNK
+
+
