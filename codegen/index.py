@@ -45,7 +45,7 @@ class Dyn:
 
 @dataclass(frozen=True)
 class Div:
-    """`expr // by`, by > 0."""
+    """`expr // by`, by > 0, expr >= 0: C's division agrees with Python's."""
 
     expr: Expr
     by: int
@@ -62,7 +62,7 @@ class Div:
 
 @dataclass(frozen=True)
 class Mod:
-    """`expr % by`, by > 0."""
+    """`expr % by`, by > 0, expr >= 0."""
 
     expr: Expr
     by: int
@@ -166,7 +166,8 @@ class Expr:
         if coarse := _coarse(rest, by):
             g, high, _ = coarse
             return whole + high // (by // g)
-        return whole + Expr(0, ((Div(rest, by), 1),))
+        turns = -min(lo // by, 0)
+        return whole - turns + Expr(0, ((Div(rest + turns * by, by), 1),))
 
     def __mod__(self, by: int) -> Expr:
         if by == 1:
@@ -185,7 +186,7 @@ class Expr:
         if coarse := _coarse(rest, by):
             g, high, low = coarse
             return high % (by // g) * g + low
-        return Expr(0, ((Mod(rest, by), 1),))
+        return Expr(0, ((Mod(rest - min(lo // by, 0) * by, by), 1),))
 
     def subs(self, env: Mapping[Var, Expr]) -> Expr:
         """The expression with variables replaced."""
@@ -226,11 +227,11 @@ def _normal(const: int, terms: dict[Atom, int]) -> Expr:
     for atom in [a for a in terms if isinstance(a, Mod)]:
         k = terms.get(atom, 0)
         quotient = atom.expr // atom.by
-        if k and not quotient.const and len(quotient.terms) == 1 and quotient.terms[0][1] == 1:
+        if k and len(quotient.terms) == 1 and quotient.terms[0][1] == 1:
             partner = quotient.terms[0][0]
             if terms.get(partner) == k * atom.by:
-                rest = {a: c for a, c in terms.items() if a not in (atom, partner)}
-                return Expr(const, tuple((a, c) for a, c in rest.items() if c)) + atom.expr * k
+                rest = tuple((a, c) for a, c in terms.items() if c and a not in (atom, partner))
+                return Expr(const - quotient.const * atom.by * k, rest) + atom.expr * k
     return Expr(const, tuple((a, c) for a, c in terms.items() if c))
 
 
