@@ -225,7 +225,7 @@ def _index(self, indices):
 def _index_put(self, indices, values, accumulate=False, unsafe=False):
     if len(indices) == 1 and indices[0] is not None and indices[0].dtype in ("bool", "u8") and values.numel == 1:
         mask = indices[0].to("bool").reshape(*indices[0].shape, *(1,) * (self.ndim - indices[0].ndim))
-        value = values.to(self.dtype).reshape(())
+        value = values.to(self.dtype).reshape()
         return where(mask, self + value if accumulate else value, self)
     if all(i is None for i in indices):
         spread = values.to(self.dtype).expand(*self.shape)

@@ -14,18 +14,18 @@ from ops_core.lowering.registry import Effects, rule
 
 def _num(value: Any, dtype: str) -> Any:
     """A hyper-parameter (number, run-time scalar or 0-dim tensor) in the arithmetic dtype."""
-    return value.to(dtype).reshape(()) if isinstance(value, Arr) else float(value)
+    return value.to(dtype).reshape() if isinstance(value, Arr) else float(value)
 
 
 def _unscale(grad: Arr, grad_scale: Arr | None) -> Arr:
-    return grad if grad_scale is None else grad / grad_scale.to(grad.dtype).reshape(())
+    return grad if grad_scale is None else grad / grad_scale.to(grad.dtype).reshape()
 
 
 def _per_tensor(step: Callable[..., dict[str, Arr]], lists: dict[str, Any], found_inf: Arr | None) -> Effects:
     """Run `step` on each tensor of the lists; where `found_inf` is set nothing changes."""
     count = max(len(v) for v in lists.values())
     writes: dict[str, list[Arr | None]] = {}
-    skip = None if found_inf is None else found_inf.reshape(()).ne(0)
+    skip = None if found_inf is None else found_inf.reshape().ne(0)
     for i in range(count):
         own = {name: v[i] if len(v) else None for name, v in lists.items()}
         for name, new in step(**own).items():
@@ -41,7 +41,7 @@ def _adam(bound: dict[str, Any], decoupled: bool) -> Effects:
         lr, beta1, beta2, eps, decay = (_num(bound[n], dtype) for n in ("lr", "beta1", "beta2", "eps", "weight_decay"))
         raw = _unscale(grads.to(dtype), bound["grad_scale"])
         p, g = self.to(dtype), (-raw if bound["maximize"] else raw)
-        count = state_steps.to(dtype).reshape(())
+        count = state_steps.to(dtype).reshape()
         if not (isinstance(decay, float) and decay == 0):
             if decoupled:
                 p = p - p * (lr * decay)
@@ -109,7 +109,7 @@ def _fused_adagrad(**bound):
         raw = _unscale(grads.to(dtype), bound["grad_scale"])
         p, g = self.to(dtype), (-raw if bound["maximize"] else raw)
         g = g if isinstance(decay, float) and decay == 0 else g + p * decay
-        rate = lr / (1.0 + (state_steps.to(dtype).reshape(()) - 1.0) * lr_decay)
+        rate = lr / (1.0 + (state_steps.to(dtype).reshape() - 1.0) * lr_decay)
         total = state_sums.to(dtype) + g * g
         new = {"state_sums": total, "self": p - g * rate / (A.map_("sqrt", total) + eps)}
         return new if bound["grad_scale"] is None else {**new, "grads": raw}
@@ -127,10 +127,10 @@ def _any_not_finite(xs: list[Arr]) -> Arr:
 
 @rule("_amp_foreach_non_finite_check_and_unscale_.default")
 def _amp_unscale(self, found_inf, inv_scale):
-    scaled = [(x.to(opmath(x.dtype)) * inv_scale.to(opmath(x.dtype)).reshape(())).to(x.dtype) for x in self]
+    scaled = [(x.to(opmath(x.dtype)) * inv_scale.to(opmath(x.dtype)).reshape()).to(x.dtype) for x in self]
     if not self:
         return Effects(None, {})
-    found = where(_any_not_finite(list(self)), 1.0, found_inf.reshape(())).reshape(*found_inf.shape)
+    found = where(_any_not_finite(list(self)), 1.0, found_inf.reshape()).reshape(*found_inf.shape)
     return Effects(None, {"self": scaled, "found_inf": found})
 
 
