@@ -19,6 +19,7 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     foreach,
     indexing,
     loss,
+    misc,
     movement,
     network,
     norm,
@@ -30,6 +31,7 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     random,
     reduction,
     resample,
+    sampling,
     special,
 )
 from ops_core.lowering.dispatch import record_list, run, static_scalars

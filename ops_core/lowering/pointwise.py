@@ -140,7 +140,7 @@ def _angle(self):
 @pointwise("add", "_add_relu")
 def _add(self, other, alpha=1):
     if self.kind == "b":
-        return self | (other if isinstance(alpha, bool) or alpha == 1 else other & bool(alpha))
+        return self | (other if _is_one(alpha) else A.map_("and", other, alpha))
     return self + (other if _is_one(alpha) else other * alpha)
 
 
@@ -311,7 +311,8 @@ def _nextafter(self, other):
 def _hypot(self, other):
     big, small = A.map_("maximum", abs_(self), abs_(other)), A.map_("minimum", abs_(self), abs_(other))
     ratio = small / where(big.eq(0) | big.eq(math.inf), 1.0, big)
-    return where(small.eq(math.inf) | big.eq(math.inf), math.inf, big * A.map_("sqrt", ratio * ratio + 1.0))
+    infinite = abs_(self).eq(math.inf) | abs_(other).eq(math.inf)  # wins over nan
+    return where(infinite, math.inf, big * A.map_("sqrt", ratio * ratio + 1.0))
 
 
 def abs_(x: Arr) -> Arr:

@@ -21,10 +21,15 @@ class Argument:
     has_default: bool
     mutable: bool
     out: bool
+    is_dtype: bool
 
 
 _KINDS = {"Tensor": "tensor", "List[Tensor]": "tensors", "List[Optional[Tensor]]": "tensors", "number": "scalar",
           "float": "scalar", "List[number]": "scalars", "List[float]": "scalars"}  # fmt: skip
+# c10::ScalarType by number
+SCALAR_TYPES = {0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16,
+                6: torch.float32, 7: torch.float64, 8: torch.complex32, 9: torch.complex64, 10: torch.complex128,
+                11: torch.bool, 15: torch.bfloat16, 27: torch.uint16, 28: torch.uint32, 29: torch.uint64}  # fmt: skip
 _OPTIONS = ("dtype", "layout", "device", "pin_memory")
 
 
@@ -47,7 +52,9 @@ class Op:
         type_ = str(a.type)
         inner = type_[9:-1] if type_.startswith("Optional[") else type_
         mutable = a.alias_info is not None and a.alias_info.is_write
-        return Argument(a.name, _KINDS.get(inner, "static"), inner, a.default_value, a.has_default_value(), mutable, a.is_out)
+        kind = _KINDS.get(inner, "static")
+        is_dtype = "ScalarType" in str(a.real_type)
+        return Argument(a.name, kind, inner, a.default_value, a.has_default_value(), mutable, a.is_out, is_dtype)
 
     @property
     def base_name(self) -> str:
@@ -90,6 +97,8 @@ class Op:
         for a in self.arguments:
             if a.name not in bound:
                 bound[a.name] = a.default
+            if a.is_dtype and isinstance(bound[a.name], int):
+                bound[a.name] = SCALAR_TYPES[bound[a.name]]
         return bound
 
 
