@@ -10,6 +10,7 @@ from typing import Any
 from codegen.builder import Builder, V
 from codegen.emit import registers
 from codegen.kernels.contraction import Operand, Output
+from codegen.kernels.conv import ConvSpec, Tensor, convolution
 from codegen.kernels.matmul import MatmulSpec
 from codegen.kernels.matmul import matmul as matmul_kernels
 from codegen.kernels.operand import Sink, Source
@@ -61,6 +62,21 @@ def _matmul(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any)
     return matmul_kernels(name, spec, caps)
 
 
+def _convolution(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any) -> Steps:
+    out = node.outputs[0]
+    last = len(out.shape) - 1
+    wide = any(p.wide for p in (*(s.program for s in sources), sink.program))
+    x, w = (
+        Tensor(s.bind, s.shape, registers(s.dtype), s.contiguous((last,), caps.vector_bytes // 4) is not None, s.flops)
+        for s in sources
+    )
+    result = Tensor(sink.bind, out.shape, registers(out.dtype))
+    attrs = {k: tuple(node.attrs[k]) for k in ("stride", "padding", "dilation")}
+    spec = ConvSpec(x, w, result, **attrs, transposed=node.attrs["transposed"], groups=node.attrs["groups"],
+                    acc=registers(out.dtype), index_bits=64 if wide else 32, names=("in0", "in1", "out"))  # fmt: skip
+    return convolution(name, spec, caps)
+
+
 def _operand(source: Source, batch: Sequence[int], caps: Any) -> Operand:
     """A matrix of each batch, as contraction templates read it."""
     rank = len(batch)
@@ -99,7 +115,7 @@ def _located(k: Builder, z: V | int, batch: Sequence[int]) -> list[V]:
 
 
 TEMPLATES: dict[str, Callable[..., Steps]] = {
-    "matmul": _matmul, "cumsum": scan, "cumprod": scan, "cummax": scan, "logcumsumexp": scan, "sort": sort,
+    "matmul": _matmul, "convolution": _convolution, "cumsum": scan, "cumprod": scan, "cummax": scan, "logcumsumexp": scan, "sort": sort,
     "searchsorted": searchsorted,
 }  # fmt: skip
 IN_PLACE: dict[str, Callable[..., Steps]] = {"index_put": index_put, "scatter": scatter, "nonzero": nonzero}

@@ -8,8 +8,9 @@ from typing import Any
 
 from codegen.fusion import REDUCTIONS
 from codegen.kernels.reduction import identity
-from ops_core.array import Arr, building
+from ops_core.array import Arr, building, map_, matmul, where
 from ops_core.composites import copy_node, expand_all
+from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
 
 # A reduction with fewer elements runs faster in one piece than in two launches. benchmarks: loss of an MLP.
@@ -80,4 +81,35 @@ def _split_reduction(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Ar
     return ((winner * part + within).reshape(*before, *after),)
 
 
-RULES: dict[str, Rule] = {op: _split_reduction for op in sorted(REDUCTIONS)}
+def _shared_factor(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | None:
+    """A batch times one matrix is one product of all rows."""
+    a, b = inputs
+    *batch, m, k = a.shape
+    source = b.v.node
+    if source.op != "expand" or prod(batch) == 1 or prod(source.inputs[0].shape) != prod(b.shape[-2:]):
+        return None
+    factor = Arr(source.inputs[0]).reshape(*b.shape[-2:])
+    return (matmul(a.reshape(prod(batch) * m, k), factor).reshape(*batch, m, b.shape[-1]),)
+
+
+# Below the smallest normal float32, exponents are read after scaling by this power of two.
+FREXP_SCALE = 64
+
+
+def _frexp(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | None:
+    """Mantissa and exponent from the bits."""
+    if node.attrs["fn"] != "frexp":
+        return None
+    (x,) = inputs
+    bits, fraction, bias, ones = ("i64", 52, 1022, 0x7FF) if x.dtype == "f64" else ("i32", 23, 126, 0xFF)
+    wide = x.to("f32") if BY_NAME[x.dtype].bytes == 2 else x
+    special = x.eq(0) | (wide - wide).ne(0)
+    small = map_("abs", wide) < 2.0 ** (2 - bias)
+    raw = where(small, wide * 2.0**FREXP_SCALE, wide).bitcast(bits)
+    exponent = ((raw >> fraction) & ones) - bias
+    mantissa = (raw & ~(ones << fraction) | (bias << fraction)).bitcast(wide.dtype)
+    exponent = where(small, exponent - FREXP_SCALE, exponent).to("i32")
+    return where(special, wide, mantissa).to(x.dtype), where(special, 0, exponent)
+
+
+RULES: dict[str, Rule] = {"matmul": _shared_factor, "map": _frexp} | {op: _split_reduction for op in sorted(REDUCTIONS)}
