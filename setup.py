@@ -1,9 +1,12 @@
 """Builds `lazy_backend._C` and the OpenCL driver. Everything else is said in pyproject.toml."""
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
-from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
+
+os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # importing torch must not load what is about to be built
+from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths  # noqa: E402
 
 CSRC = Path("lazy_backend/csrc")
 

@@ -166,7 +166,13 @@ void record_structured_faces() {
 
 void record_overloads(const std::vector<std::string>& names) {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  for (const auto& name : names) library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&record_boxed>());
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : names) {
+    const auto at = name.find('.');
+    const auto op = dispatcher.findOp({"aten::" + name.substr(0, at), at == std::string::npos ? "" : name.substr(at + 1)});
+    if (op && !op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
+      library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&record_boxed>());
+  }
 }
 
 void resize_storage(c10::StorageImpl& storage, uint64_t bytes) {
