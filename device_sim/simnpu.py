@@ -77,7 +77,8 @@ class SimNpu(SimDevice):
 
     def _evaluate(self, name: str, outputs: list[Tensor], inputs: list[Tensor], attrs: dict) -> None:
         ops = _ops()
-        node = ops.Node(name, (), attrs, 0)
+        static = {key: tuple(value) if isinstance(value, list) else value for key, value in attrs.items()}  # JSON's lists
+        node = ops.Node(name, (), static, 0)
 
         def value(i: int, t: Tensor) -> Any:
             return ops.Value(i, t.sizes, ops.by_code[t.dtype].name, node, i)

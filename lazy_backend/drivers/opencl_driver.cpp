@@ -146,14 +146,10 @@ void put(char (&field)[N], const std::string& text) {
 }
 
 uint32_t vector_bytes(lazy_device device) {
-  const uint32_t reported = info<cl_uint>(device->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT) * 4;
-#if defined(__x86_64__)
-  if (device->is_cpu) {  // some drivers report what they prefer, not what the registers hold
-    if (__builtin_cpu_supports("avx512f")) return 64;
-    if (__builtin_cpu_supports("avx2")) return std::max(reported, 32u);
-  }
-#endif
-  return std::max(reported, 4u);
+  const uint32_t reported = std::max(4u, info<cl_uint>(device->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT) * 4);
+  // PoCL 3 crashes while it compiles kernels with 512-bit vectors.
+  const bool is_pocl = text_info(device->id, CL_DEVICE_VERSION).find("PoCL") != std::string::npos;
+  return is_pocl ? std::min(reported, 32u) : reported;
 }
 
 uint32_t subgroup_size(cl_device_id id) {

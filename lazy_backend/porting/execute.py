@@ -1,0 +1,93 @@
+"""Runs a core graph on a device under test: as kernels (levels 2 and 3) or as core ops (level 1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from codegen import core_calls, schedule
+from codegen.plan import Arg as PlanArg
+from codegen.plan import Plan, SlotInfo
+from lazy_backend.driver.base import Arg, Buffer, Local, Scalar, Tensor
+from lazy_backend.porting.bench import Bench
+from ops_core import dtypes, numerics
+from ops_core.ir import Graph
+
+_SCALARS = {"bool": np.uint8, "i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}
+
+
+def to_memory(values: np.ndarray, dtype: str) -> np.ndarray:
+    """NumPy values as the device stores them (bfloat16 is 16 bits there)."""
+    return numerics.bitcast(values, "bf16", "u16") if dtype == "bf16" else np.ascontiguousarray(values)
+
+
+def from_memory(raw: np.ndarray, dtype: str) -> np.ndarray:
+    """What `to_memory` was given, from raw bytes."""
+    if dtype == "bf16":
+        return numerics.bitcast(raw.view(np.uint16), "u16", "bf16")
+    return raw.view(numerics.numpy_dtype(dtype))
+
+
+class Runner:
+    """A graph ready to run; mems: slot -> device memory."""
+
+    def __init__(self, b: Bench, graph: Graph, mems: Mapping[int, Any], sizes: Mapping[int, int], params: Sequence = ()):
+        self.b, self.mems, self.params = b, mems, params
+        if b.caps.level == 1:
+            b.needs("core_op")
+            calls = core_calls.plan(graph, b.caps)
+            self.arena, self.temps = b.alloc(max(calls.arena_bytes, 1)), calls.temps
+            self._prepare_params(calls)
+            self.steps = [self._call(call) for call in calls.calls]
+        else:
+            b.needs("program_load", "kernel_create", "launch")
+            plan = schedule.plan(graph, {slot: SlotInfo(n) for slot, n in sizes.items()}, b.caps)
+            self.arena, self.temps = b.alloc(max(plan.arena_bytes, 1)), plan.temps
+            self.steps = self._launches(plan)
+
+    def run(self) -> None:
+        """Queue everything."""
+        for step in self.steps:
+            step()
+
+    def _launches(self, plan: Plan) -> list[Any]:
+        device, queue = self.b.device, self.b.queue
+        kernels = [
+            device.kernel_create(device.program_load(k.source.encode(), False, ""), k.name) for k in plan.kernels
+        ]
+
+        def step(launch: Any) -> Any:
+            args = [self._argument(arg) for arg in launch.args]
+            kernel = kernels[launch.kernel]
+            return lambda: device.launch(queue, kernel, launch.global_size, launch.local_size, args)
+
+        return [step(launch) for launch in plan.launches]
+
+    def _argument(self, arg: PlanArg) -> Arg:
+        match arg.kind:
+            case "slot":
+                return Buffer(self.mems[int(arg.value)])
+            case "temp":
+                return Buffer(self.arena, self.temps[int(arg.value)].offset)
+            case "local":
+                return Local(int(arg.value))
+            case _:
+                value = self.params[int(arg.value)] if arg.kind == "scalar" else arg.value
+                return Scalar(np.asarray(value, _SCALARS[arg.type]).tobytes())
+
+    def _prepare_params(self, calls: core_calls.CorePlan) -> None:
+        for index, dtype, temp in calls.params:
+            self.b.put(self.arena, np.asarray(self.params[index], numerics.numpy_dtype(dtype)), self.temps[temp].offset)
+
+    def _call(self, call: core_calls.CoreCall) -> Any:
+        tensors = [self._tensor(t) for t in call.tensors]
+        outputs, inputs, attrs = tensors[: call.n_outputs], tensors[call.n_outputs :], json.loads(call.attrs)
+        return lambda: self.b.device.core_op(self.b.queue, call.op, outputs, inputs, attrs)
+
+    def _tensor(self, t: core_calls.TensorRef) -> Tensor:
+        dtype = dtypes.BY_NAME[t.dtype]
+        mem, start = (self.mems[t.number], 0) if t.kind == "slot" else (self.arena, self.temps[t.number].offset)
+        return Tensor(mem, start + t.offset * dtype.bytes, dtype.code, t.sizes, t.strides)
