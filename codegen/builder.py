@@ -20,7 +20,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from codegen import scalar
@@ -312,6 +312,12 @@ class Builder:
         condition = f"{mlir_type('bool', c.width)}, " if c.width > 1 else ""
         return self._value(f"arith.select {c.name}, {a.name}, {b.name} : {condition}{type}", a.dtype, a.width)
 
+    def select_buffer(self, c: V, a: Buf, b: Buf) -> Buf:
+        """Memory a where c, else b; both of one type."""
+        name = self._name()
+        self._line(f"{name} = arith.select {c.name}, {a.name}, {b.name} : {a.type}")
+        return replace(a, name=name)
+
     def map(self, fn: str, *operands: Operand, to: str | None = None) -> V:
         """A function of the scalar catalogue on scalars or vectors of one dtype; scalars are broadcast.
 
@@ -459,6 +465,21 @@ class Builder:
         with self._region(None):
             yield
         self._close()
+
+    def rarely(self, cond: V, usual: Sequence[V], rare: Callable[[], Sequence[V]]) -> list[V]:
+        """`usual`, but what `rare` builds in the lanes where cond holds; skipped where it holds in none."""
+        types = ", ".join(mlir_type(v.dtype, v.width) for v in usual)
+        taken = cond
+        if cond.width > 1:
+            taken = self._value(f"vector.reduction <or>, {cond.name} : {mlir_type('bool', cond.width)} into i1", "bool")
+        results = [V(self, self._name(), v.dtype, v.width) for v in usual]
+        with self._region(f"{', '.join(v.name for v in results)} = scf.if {taken.name} -> ({types}) {{"):
+            chosen = [self.select(cond, a, b) for a, b in zip(rare(), usual, strict=True)]
+            self._line(f"scf.yield {', '.join(v.name for v in chosen)} : {types}")
+        self._line("} else {")
+        self._line(f"  scf.yield {', '.join(v.name for v in usual)} : {types}")
+        self._close()
+        return results
 
     def finish(self) -> str:
         """The text of a module that holds the kernel as one `gpu.func`, for `codegen.printer.print_kernel`."""

@@ -82,6 +82,7 @@ class Printer:
         self.needed: dict[Function, None] = {}
         self.names: dict[Any, str] = {}
         self.constants: dict[Any, Any] = {}
+        self.stored: set[Any] = set()
         self.types: dict[Any, Type] = {}
         self.indent = "    "
         self.count = 0
@@ -93,7 +94,7 @@ class Printer:
         lang, attributes = self.lang, f.attributes
         block = f.regions[0].blocks[0]
         n = len(mlir.bindings()[0].TypeAttr(attributes["function_type"]).value.inputs)
-        written = self.written(block)
+        self.stored = self.written(block)
         parameters, local = [], []
         for i, a in enumerate(block.arguments):
             self.names[a] = name = f"a{i}" if i < n else f"l{i - n}"
@@ -101,8 +102,7 @@ class Printer:
             if not element:
                 parameters.append(f"{self.argument_type(a)} {name}")
             elif i < n:
-                const = "" if a in written else "const "
-                parameters.append(f"{const}{lang.spaces[space]}{lang.memory(element)} *{name}")
+                parameters.append(f"{self.constness(a)}{lang.spaces[space]}{lang.memory(element)} *{name}")
             else:
                 local.append(f"{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
         sizes = attributes["gpu.known_block_size"] if "gpu.known_block_size" in attributes else None
@@ -127,16 +127,21 @@ class Printer:
         self.out.append("}\n")
 
     def written(self, block: Any) -> set[Any]:
-        """The memory that is stored to within a block."""
+        """The memory that is stored to within a block, or that what is stored to is picked from."""
         found = set()
-        for op in block.operations:
+        for op in reversed(list(block.operations)):
             o = op.operation
+            if o.name == "arith.select" and o.results[0] in found:
+                found.update(o.operands[1:])
             if o.name in ("memref.store", "vector.store", "memref.atomic_rmw"):
                 found.add(o.operands[1])
             for region in o.regions:
                 for inner in region.blocks:
                     found |= self.written(inner)
         return found
+
+    def constness(self, memory: Any) -> str:
+        return "" if memory in self.stored else "const "
 
     # Statements
 

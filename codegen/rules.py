@@ -82,7 +82,7 @@ for _name, _function in {
     RULES[_name] = builtin(_function)
 for _name in (
     "rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
-    "erf erfc powf ipowi"
+    "erf erfc powf"
 ).split():
     RULES[f"math.{_name}"] = library(_name)
 
@@ -134,8 +134,13 @@ def _(p: Printer, op: Any) -> str:
 
 
 @rule("arith.select")
-def _(p: Printer, op: Any) -> str:
+def _(p: Printer, op: Any) -> str | None:
     c, a, b = op.operands
+    _, element, space = p.memref(a.type)
+    if element:
+        pointer = f"{p.lang.spaces[space]}{p.lang.memory(element)} *"
+        p.line(f"{p.constness(op.results[0])}{pointer}{p.new(op.results[0])} = {p[c]} ? {p[a]} : {p[b]};")
+        return None
     return p.lang.select(p[c], p[a], p[b], p.type(a), p.type(c).width)
 
 
@@ -243,6 +248,12 @@ def _(p: Printer, op: Any) -> str:
     a = op.operands[0]
     x = p.lang.lane(p[a], op.attributes["static_position"][0])
     return f"{x} != 0" if p.type(a).element == "i1" else x
+
+
+@rule("vector.reduction")
+def _(p: Printer, op: Any) -> str:
+    """Only the disjunction of i1 lanes; numbers are reduced by shuffles, in a stated order."""
+    return p.lang.any(p[op.operands[0]], p.type(op.operands[0]))
 
 
 @rule("vector.from_elements")

@@ -112,6 +112,10 @@ class Language:
     def lane(self, x: str, i: int) -> str:
         return f"{x}.s{i:x}"
 
+    def any(self, x: str, t: Type) -> str:
+        """Whether an i1 vector has a true lane."""
+        return f"any({x})"
+
     def shuffle(self, x: str, y: str, lanes: list[int], width: int, t: Type) -> str:
         """Lanes picked from x followed by y, `width` lanes each."""
         if max(lanes) < width:

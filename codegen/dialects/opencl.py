@@ -25,12 +25,21 @@ class OpenCL(Language):
     header = header()
 
     def lanes_body(self, fn: str, names: str, lanes: str) -> str:
-        """Where the compiler has the function for vectors it is used: 16 lanes in a long chain are too many to find."""
-        plain = super().lanes_body(fn, names, lanes)
+        """Vectors go whole to a compiler that has the function for them: 16 lanes in a long chain are too many for it.
+
+        clang before 17 has no fma for vectors, but fuses x * y + z in a function where it is allowed to.
+        """
+        call = f"({', '.join(names)})"
         if fn not in INSTRUCTIONS:
-            return plain
-        whole = f"    return __builtin_elementwise_{fn}({', '.join(names)});\n"
-        return f"#if __has_builtin(__builtin_elementwise_{fn})\n{whole}#else\n{plain}#endif\n"
+            return f"    return {fn}{call};\n"
+        before, fallback = "", lanes
+        if fn == "fma":
+            before, fallback = "#pragma OPENCL FP_CONTRACT ON\n", "x * y + z"
+        return (
+            f"{before}#if __has_builtin(__builtin_elementwise_{fn})\n"
+            f"    return __builtin_elementwise_{fn}{call};\n"
+            f"#elif defined(__clang__)\n    return {fallback};\n#else\n    return {fn}{call};\n#endif\n"
+        )
 
 
 LANGUAGE = OpenCL()

@@ -7,12 +7,16 @@ from codegen.mathlib.table import INF, LN_2, LOG2_E, NAN, copysign, define, fma,
 
 # ln 2 in two parts: n * LN_2_HIGH is exact for |n| < 2^9.
 LN_2_HIGH, LN_2_LOW = 0.693145752, 1.42860677e-06
-# (e^r - 1 - r) / r^2 on |r| <= 0.35, error 2^-31
-EXP = (0.5, 0.166666657, 0.0416664854, 0.00833354145, 0.00139332283, 0.000197669942)
+# (e^r - 1 - r) / r^2 on |r| <= 0.35, error 2^-26
+EXP = (0.49999997, 0.16666542, 0.0416674316, 0.00836687535, 0.00138718635)
 # (2^r - 1) / r on |r| <= 0.5, error 2^-28
 EXP2 = (0.693147182, 0.240226477, 0.0555035807, 0.00961850304, 0.00133918901, 0.000153292363)
 # (tanh x - x) / x^3 in x^2 on [0, 0.6], error 2^-28
 TANH = (-0.333332986, 0.133319363, -0.0537847169, 0.0207986254, -0.00589796668)
+# (sinh x - x) / x^3 in x^2 on [0, 1], error 2^-31
+SINH = (0.166666672, 0.00833331048, 0.000198428956, 2.78221319e-06)
+# (atanh x - x) / x^3 in x^2 on [0, 0.5], error 2^-32
+ATANH = (0.333333373, 0.199996218, 0.142978147, 0.109293982, 0.105245128, 0.0169577338, 0.185143039)
 # (log(1 + m) - m + m^2 / 2) / m^3 on |m| <= 1/3, error 2^-27
 LOG = (
     0.333332151, -0.249998048, 0.200104445, -0.166801795, 0.140053406, -0.121883817, 0.139867067, -0.128742635,
@@ -51,30 +55,32 @@ def exp2(k: Builder, x: V) -> V:
     return scale(k, fma(k, r, polynomial(k, r, EXP2), 1.0), n)
 
 
-def quarter_expm1(k: Builder, x: V) -> V:
-    """(e^x - 1) / 4: a quarter, so that it overflows no earlier than what is made of it. For x <= 90."""
-    tail, n = reduce_exp(k, clamp(k, x, -25.0, 90.0))
-    power = power_of_two(k, n - 2)
-    return fma(k, tail, power, power - 0.25)
-
-
 @define("expm1")
 def expm1(k: Builder, x: V) -> V:
-    return k.select(k.map("abs", x) < 2.0**-26, x, quarter_expm1(k, x) * 4.0)
+    """In quarters, so that nothing overflows before the result does."""
+    tail, n = reduce_exp(k, clamp(k, x, -25.0, 89.7))
+    power = power_of_two(k, n - 2)
+    result = fma(k, tail, power, power - 0.25) * 4.0
+    return k.select(k.map("abs", x) < 2.0**-26, x, result)
+
+
+def quarter_exp(k: Builder, x: V) -> V:
+    """e^|x| / 4, finite where cosh and sinh are."""
+    tail, n = reduce_exp(k, clamp(k, k.map("abs", x), 0.0, 89.7))
+    return (tail + 1.0) * power_of_two(k, n - 2)
 
 
 @define("sinh")
 def sinh(k: Builder, x: V) -> V:
-    size = k.map("abs", x)
-    quarter = quarter_expm1(k, size)
-    result = (quarter + quarter / fma(k, quarter, 4.0, 1.0)) * 2.0
-    return k.select(size < 2.0**-12, x, copysign(k, result, x))
+    quarter = quarter_exp(k, x)
+    square = x * x
+    small = fma(k, x * square, polynomial(k, square, SINH), x)
+    return k.select(k.map("abs", x) < 1.0, small, copysign(k, (quarter - 0.0625 / quarter) * 2.0, x))
 
 
 @define("cosh")
 def cosh(k: Builder, x: V) -> V:
-    tail, n = reduce_exp(k, clamp(k, k.map("abs", x), 0.0, 90.0))
-    quarter = (tail + 1.0) * power_of_two(k, n - 2)
+    quarter = quarter_exp(k, x)
     return (quarter + 0.0625 / quarter) * 2.0
 
 
@@ -107,8 +113,8 @@ def log_tail(k: Builder, m: V) -> V:
 def log_limits(k: Builder, x: V, result: V) -> V:
     """The result of a logarithm with its values at 0, at infinity and below 0."""
     result = k.select(x == INF, x, result)
-    result = k.select(x == 0.0, k.const(-INF, "f32", x.width), result)
-    return k.select(x >= 0.0, result, k.const(NAN, "f32", x.width))
+    result = k.select(x == 0.0, -INF, result)
+    return k.select(x >= 0.0, result, NAN)
 
 
 @define("log")
@@ -144,20 +150,22 @@ def log1p(k: Builder, x: V) -> V:
     """Scales x itself by the power of two that 1 + x has, so nothing is lost about 0."""
     exponent = (k.bitcast(x + 1.0, "i32") - 0x3F2AAAAB) & -0x800000
     power = k.bitcast(0x40800000 - exponent, "f32")  # 4 * 2^-n
-    m = k.bitcast(k.bitcast(x, "i32") - exponent, "f32") + fma(k, power, 0.25, -1.0)
+    scaled, shift = k.bitcast(k.bitcast(x, "i32") - exponent, "f32"), fma(k, power, 0.25, -1.0)
+    m = scaled + shift
+    lost = scaled - (m - shift)
     n = k.cast(exponent >> 23, "f32")
-    result = fma(k, n, LN_2_HIGH, fma(k, n, LN_2_LOW, log_tail(k, m)) + m)
+    result = fma(k, n, LN_2_HIGH, fma(k, n, LN_2_LOW, log_tail(k, m) + lost) + m)
     result = k.select(k.map("abs", x) < 2.0**-26, x, result)
     result = k.select(x == INF, x, result)
-    result = k.select(x == -1.0, k.const(-INF, "f32", x.width), result)
-    return k.select(x >= -1.0, result, k.const(NAN, "f32", x.width))
+    result = k.select(x == -1.0, -INF, result)
+    return k.select(x >= -1.0, result, NAN)
 
 
 @define("asinh")
 def asinh(k: Builder, x: V) -> V:
     """log(x + sqrt(x^2 + 1)), about 0 through log1p; beyond 2^60 the square would overflow and adds nothing."""
     size = k.map("abs", x)
-    limited = k.select(size < 2.0**60, size, k.const(1.0, "f32", x.width))
+    limited = k.select(size < 2.0**60, size, 1.0)
     square = limited * limited
     small = log1p(k, limited + square / (k.map("sqrt", square + 1.0) + 1.0))
     return copysign(k, k.select(size < 2.0**60, small, log(k, size) + LN_2), x)
@@ -166,13 +174,15 @@ def asinh(k: Builder, x: V) -> V:
 @define("acosh")
 def acosh(k: Builder, x: V) -> V:
     """log1p(t + sqrt(2 t + t^2)) with t = x - 1."""
-    t = k.select(x < 2.0**60, x - 1.0, k.const(1.0, "f32", x.width))
-    small = log1p(k, t + k.map("sqrt", t * (t + 2.0)))
+    t = k.select(x < 2.0**60, x - 1.0, 1.0)
+    small = log1p(k, t + k.map("sqrt", fma(k, t, t, t * 2.0)))
     result = k.select(x < 2.0**60, small, log(k, x) + LN_2)
-    return k.select(x >= 1.0, result, k.const(NAN, "f32", x.width))
+    return k.select(x >= 1.0, result, NAN)
 
 
 @define("atanh")
 def atanh(k: Builder, x: V) -> V:
-    size = k.map("abs", x)
-    return copysign(k, log1p(k, 2.0 * size / (1.0 - size)) * 0.5, x)
+    size, square = k.map("abs", x), x * x
+    small = fma(k, x * square, polynomial(k, square, ATANH), x)
+    large = copysign(k, log1p(k, 2.0 * size / (1.0 - size)) * 0.5, x)
+    return k.select(size < 0.5, small, large)

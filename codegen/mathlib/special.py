@@ -3,9 +3,186 @@
 from __future__ import annotations
 
 from codegen.builder import Builder, V
-from codegen.mathlib.table import define
+from codegen.mathlib.exponential import LN_2_HIGH, LN_2_LOW, clamp, log, reduce_exp, reduce_log, scale
+from codegen.mathlib.table import INF, NAN, copysign, define, fma, polynomial
+from codegen.mathlib.trigonometric import cos_core, sin_core
+
+PI = 3.141592653589793
+# erf x / x - 1 in x^2 on [0, 1], error 2^-29
+ERF = (0.128379166, -0.37612626, 0.112835787, -0.0268533472, 0.0051871622, -0.00079978531, 7.80690389e-05)
+# log(erfc x) on [1, 4.1], error 2^-29 in erfc
+LOG_ERFC = (-0.000353696407, -1.12704015, -0.638225436, -0.103037655, 0.0218055099, -0.00293967407, 0.000185583383)
+# e^(x^2) erfc(x) (1 + 2 x) in (x - 2) / (x + 2) for 0.5 <= x <= 10.1, error 2^-29
+ERFC = (
+    1.27697837, -0.0927638263, -0.166030332, 0.164050058, -0.054216221, -0.00801364612, 0.00867711566, 0.0011636744,
+    -0.00128706347, -0.000235974643,
+)  # fmt: skip
+# erf_inv x / x in x^2 on [0, 0.6], error 2^-25
+ERF_INV_NEAR = (
+    0.886226952, 0.232006565, 0.127864495, 0.0815601274, 0.103070393, -0.0948294699, 0.310327828, -0.126359209,
+)  # fmt: skip
+# in w - 2.5 for w = -log(1 - x^2) < 5, error 2^-24
+ERF_INV = (
+    1.50140941, 0.24664028, -0.0041776658, -0.00125275517, 0.00021857355, -4.94386359e-06, -3.52244274e-06,
+    4.60057493e-07, 2.80753056e-08, -8.24658386e-09,
+)  # fmt: skip
+# and in sqrt(w) - 3 for 5 <= w <= 17.4, error 2^-26
+ERF_INV_TAIL = (
+    2.83297682, 1.00167489, 0.00944451708, -0.00763569959, 0.00569341006, -0.0036057306, 0.00146829442,
+    -3.94897288e-05, -0.000296066253, 0.000102908394,
+)  # fmt: skip
+# (2 atanh s - 2 s) / s^3 in s^2 on |s| <= 0.2, error 2^-25
+ATANH = (0.666666687, 0.399993777, 0.285912812, 0.228073061)
+# lgamma(2 + t) / t on -0.5 <= t <= 1, error 2^-26
+LGAMMA_2 = (
+    0.422784328, 0.322467029, -0.0673520416, 0.0205810964, -0.00738678128, 0.0028867959, -0.00119320897,
+    0.000531849568, -0.000228342149, 5.64656002e-05,
+)  # fmt: skip
+# lgamma(5.5 + t) on |t| <= 2.5, error 2^-26
+LGAMMA_5 = (
+    3.95781398, 1.61109316, 0.0996714979, -0.00660138205, 0.000653218478, -7.76440429e-05, 1.04724149e-05,
+    -1.33480717e-06, 1.3978277e-07, -4.77153925e-08, 1.12318386e-08,
+)  # fmt: skip
+# lgamma x - (x - 1/2) log x + x - log(2 pi) / 2 in 1 / x for x >= 8, odd powers, error 2^-25
+STIRLING = (0.0833333358, -0.00277896714, 0.000860169996)
 
 
 @define("rsqrt")
 def rsqrt(k: Builder, x: V) -> V:
     return 1.0 / k.map("sqrt", x)
+
+
+@define("erf")
+def erf(k: Builder, x: V) -> V:
+    size = k.map("abs", x)
+    small = fma(k, size, polynomial(k, size * size, ERF), size)
+    tail, n = reduce_exp(k, polynomial(k, clamp(k, size, 0.0, 4.1), LOG_ERFC))
+    large = 1.0 - scale(k, tail + 1.0, n)
+    return copysign(k, k.select(size < 1.0, small, large), x)
+
+
+@define("erfc")
+def erfc(k: Builder, x: V) -> V:
+    """1 - erf below 0.5, else e^(-x^2) times a smooth function; the rounding error of x^2 is put back."""
+    size = clamp(k, k.map("abs", x), 0.0, 10.1)
+    small = 1.0 - fma(k, x, polynomial(k, x * x, ERF), x)
+    square = size * size
+    error = fma(k, size, size, -square)
+    t = (size - 2.0) / (size + 2.0)
+    slope = polynomial(k, t, ERFC[1:])
+    dividend, divisor = fma(k, t, slope, ERFC[0]), fma(k, size, 2.0, 1.0)
+    inverse = 1.0 / divisor
+    smooth = dividend * inverse
+    lost = fma(k, smooth, divisor - 1.0 - size * 2.0, fma(k, t, slope, ERFC[0] - dividend))
+    rest = (fma(k, -smooth, divisor, dividend) + lost) * inverse
+    tail, n = reduce_exp(k, -square)
+    tail = fma(k, tail, -error, tail - error)
+    large = scale(k, smooth + fma(k, tail, smooth, rest), n)
+    result = k.select(k.map("abs", x) < 0.5, small, k.select(x < 0.0, 2.0 - large, large))
+    return k.select(x != x, x, result)
+
+
+@define("erf_inv")
+def erf_inv(k: Builder, x: V) -> V:
+    w = -log(k, fma(k, -x, x, 1.0))
+    middle = polynomial(k, w - 2.5, ERF_INV)
+    tail = polynomial(k, k.map("sqrt", w) - 3.0, ERF_INV_TAIL)
+    near = polynomial(k, x * x, ERF_INV_NEAR)
+    result = x * k.select(k.map("abs", x) < 0.6, near, k.select(w < 5.0, middle, tail))
+    return k.select(k.map("abs", x) == 1.0, x * INF, result)
+
+
+def log_pair(k: Builder, x: V) -> tuple[V, V]:
+    """log x for finite x > 0 as the sum of a high and a low part, error 2^-30."""
+    m, n = reduce_log(k, x)
+    below = m + 2.0
+    inverse = 1.0 / below
+    s = m * inverse
+    rest = fma(k, -s, m - (below - 2.0), fma(k, -s, below, m))  # of the division m / (2 + m)
+    square = s * s
+    low = fma(k, square * s, polynomial(k, square, ATANH), (rest * inverse) * 2.0)
+    whole, twice = n * LN_2_HIGH, s * 2.0
+    high = whole + twice
+    lost = k.select(n == 0.0, 0.0, twice - (high - whole))
+    low = low + fma(k, n, LN_2_LOW, lost)
+    total = high + low
+    return total, low - (total - high)
+
+
+@define("powf")
+def powf(k: Builder, x: V, y: V) -> V:
+    """e^(y log |x|) with the logarithm in two parts, then the special cases of IEEE 754."""
+    size = k.map("abs", x)
+    high, low = log_pair(k, size)
+    product = high * y
+    rest = fma(k, low, y, fma(k, high, y, -product))
+    bounded = clamp(k, product, -110.0, 110.0)
+    tail, n = reduce_exp(k, bounded)
+    tail = fma(k, tail, k.select(bounded == product, rest, 0.0), tail + k.select(bounded == product, rest, 0.0))
+    result = scale(k, tail + 1.0, n)
+
+    grows = (size > 1.0) == (y > 0.0)
+    limit = k.select(grows, INF, k.const(0.0, "f32", x.width))
+    extreme = (size == 0.0) | (size == INF) | (k.map("abs", y) == INF)
+    result = k.select(extreme, k.select(size == 1.0, 1.0, limit), result)
+
+    half = y * 0.5
+    whole = k.map("trunc", y) == y
+    odd = whole & (k.map("trunc", half) != half)
+    signed = k.bitcast(k.bitcast(result, "u32") | (k.bitcast(x, "u32") & 0x80000000), "f32")
+    result = k.select(odd, signed, result)
+    result = k.select((x < 0.0) & (x != -INF) & ~whole, NAN, result)
+    result = k.select((x != x) | (y != y), x + y, result)
+    return k.select((x == 1.0) | (y == 0.0), 1.0, result)
+
+
+def sin_cos_pi(k: Builder, x: V) -> tuple[V, V]:
+    """sin(pi r) and cos(pi r) for the distance r of x from the nearest integer, exact about their zeros."""
+    rest = x - k.map("round", x)
+    size = k.map("abs", rest)
+    swapped = size > 0.25
+    angle = k.select(swapped, 0.5 - size, size) * PI
+    s, c = sin_core(k, angle), cos_core(k, angle)
+    return copysign(k, k.select(swapped, c, s), rest), k.select(swapped, s, c)
+
+
+@define("lgamma")
+def lgamma(k: Builder, x: V) -> V:
+    """Below 1.5 by recurrence to [1.5, 3), where the zero at 2 is a factor; a polynomial to 8, Stirling from there.
+
+    Negative arguments are reflected, so near the zeros between negative integers the error is absolute, not in ulp.
+    """
+    size = k.map("abs", x)
+    low, lowest = size < 1.5, size < 0.5
+    argument = k.select(low, k.select(lowest, size * (size + 1.0), size), size)
+    logarithm = log(k, argument)
+    t = k.select(lowest, size, k.select(low, size - 1.0, size - 2.0))
+    near = t * polynomial(k, t, LGAMMA_2) - k.select(low, logarithm, k.const(0.0, "f32", x.width))
+    middle = polynomial(k, size - 5.5, LGAMMA_5)
+    inverse = 1.0 / size
+    series = fma(k, inverse, polynomial(k, inverse * inverse, STIRLING), 0.918938533)
+    far = fma(k, size - 0.5, logarithm - 1.0, series - 0.5)
+    result = k.select(size < 3.0, near, k.select(size < 8.0, middle, far))
+    result = k.select(size == INF, INF, result)
+    sine = k.map("abs", sin_cos_pi(k, size)[0])
+    reflected = k.select(sine == 0.0, INF, log(k, PI / (size * sine)) - result)
+    return k.select((x < 0.0) & (size > 2.0**-24), reflected, result)
+
+
+@define("digamma")
+def digamma(k: Builder, x: V) -> V:
+    """By recurrence to 8 and the asymptotic series from there; negative arguments are reflected."""
+    negative = x < 0.5
+    y = k.select(negative, 1.0 - x, x)
+    total = k.const(0.0, "f32", x.width)
+    for _ in range(8):
+        small = y < 8.0
+        total = k.select(small, total - 1.0 / y, total)
+        y = k.select(small, y + 1.0, y)
+    inverse = 1.0 / y
+    square = inverse * inverse
+    series = square * polynomial(k, square, (-0.0833333333, 0.00833333333, -0.00396825397))
+    result = total + (log(k, y) + fma(k, inverse, -0.5, series))
+    sine, cosine = sin_cos_pi(k, x)
+    result = k.select(negative, fma(k, cosine / sine, -PI, result), result)
+    return k.select(negative & (sine == 0.0), k.select(x == 0.0, -1.0 / x, NAN), result)
