@@ -9,6 +9,7 @@ still see are stored. An op without a lowering ends a segment: it runs on the ho
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from codegen.plan import SlotInfo
 from codegen.layout import View, view_of
 from ops_core.ir import Graph, Node, Value
 from ops_core.lowering import Complex, NeedsStatic, NotLowerable, lower
+
+log = logging.getLogger("lazy_backend.lowering")
 
 # c10::ScalarType numbers -> (dtype name of the graph, is complex). A complex tensor is a pair of real ones.
 SCALAR_TYPES = {
@@ -141,7 +144,9 @@ class Functionalizer:
             mark = len(self.graph.nodes)
             try:
                 self.node(node)
-            except NotLowerable:
+            except Exception as error:  # noqa: BLE001 - a script never dies because of a rule: the next rung is the host
+                if not isinstance(error, NotLowerable):
+                    log.warning("the lowering of %s failed (at %s): %r", node.op, node.line, error)
                 del self.graph.nodes[mark:]
                 self.end_segment(lambda slot, at=index: self.window.slots[slot].alive or last_use[slot] >= at)
                 self.segments.append(Segment(host_node=index))
@@ -165,16 +170,18 @@ class Functionalizer:
         keywords = {a.name: arguments[a.name] for a in op_schema.arguments if a.kwarg_only}
         if node.seed is not None:
             keywords["seed"], keywords["offset"] = map(self.argument, node.seed)
-        try:
-            lowered = lower(self.graph, node.op, positional, keywords)
-        except NeedsStatic as need:
-            self.statics.append((node.op, set(need.names)))
-            raw = dict(zip((a.name for a in op_schema.arguments), node.args, strict=True))
-            for name in need.names:
-                arguments[name] = self.static(raw[name])
-            positional = [arguments[a.name] for a in op_schema.arguments if not a.kwarg_only]
-            keywords |= {a.name: arguments[a.name] for a in op_schema.arguments if a.kwarg_only}
-            lowered = lower(self.graph, node.op, positional, keywords)
+        mark = len(self.graph.nodes)
+        while True:
+            try:
+                lowered = lower(self.graph, node.op, positional, keywords)
+                break
+            except NeedsStatic as need:
+                del self.graph.nodes[mark:]
+                self.statics.append((node.op, set(need.names)))
+                raw = dict(zip((a.name for a in op_schema.arguments), node.args, strict=True))
+                arguments |= {name: self.static(raw[name]) for name in need.names}
+                positional = [arguments[a.name] for a in op_schema.arguments if not a.kwarg_only]
+                keywords |= {a.name: arguments[a.name] for a in op_schema.arguments if a.kwarg_only}
         raw_args = {a.name: v for a, v in zip(op_schema.arguments, node.args, strict=True)}
         for name, value in lowered.writes.items():
             self.write_argument(raw_args[name], value)

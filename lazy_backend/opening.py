@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from lazy_backend import _C
 from lazy_backend.driver import discovery
 
@@ -13,6 +15,11 @@ def open_device() -> None:
     """Opens the selected driver and tells the recorder which composites of torch it keeps whole."""
     discovery.open_selected()
     from ops_core.lowering import record_list
+    from ops_core.lowering.dispatch import STATIC_SCALARS
 
     names = [name for name in record_list() if name not in _NOT_RECORDED]
     _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in names])
+    for base, arguments in STATIC_SCALARS.items():
+        for name in (base, base + "_"):
+            for overload in getattr(torch.ops.aten, name).overloads() if hasattr(torch.ops.aten, name) else ():
+                _C.mark_static_scalars(f"aten.{name}.{overload}", sorted(arguments))

@@ -44,6 +44,8 @@ OpEntry* make_entry(const c10::OperatorHandle& op) {
     }
     entry->aliases.push_back(alias);
   }
+  // Its output's shape is in the data: a kernel of its own reads it (ops_core.data_dependent), else the host.
+  entry->host = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   for (const auto& argument : schema.arguments())
     entry->mutates |= argument.alias_info() && argument.alias_info()->isWrite();
   return entry;

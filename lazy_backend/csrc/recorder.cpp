@@ -191,6 +191,15 @@ void push_value(Call& call, const OpEntry& op, const c10::IValue& v, const c10::
   }
 }
 
+// A Scalar at its schema's default (alpha=1, beta=1) is part of the structure: no kernel multiplies by one.
+bool is_default(const c10::Argument& argument, const c10::IValue& v) {
+  const auto& fallback = argument.default_value();
+  if (!fallback) return false;
+  if (v.isInt()) return fallback->isInt() && fallback->toInt() == v.toInt();
+  if (v.isDouble()) return fallback->isDouble() && fallback->toDouble() == v.toDouble();
+  return v.isBool() && fallback->isBool() && fallback->toBool() == v.toBool();
+}
+
 const c10::Type& plain(const c10::Type& type) {
   return type.kind() == c10::TypeKind::OptionalType ? *type.containedType(0) : type;
 }
@@ -265,6 +274,42 @@ std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
   return entry;
 }
 
+// Small enough to ask the CPU for its opinion on the error path; beyond, the Meta kernel's error stands.
+constexpr int64_t kMaxErrorProbe = 1 << 24;
+
+void raise_as_eager(const OpEntry& op, const c10::IValue* args) {
+  const auto error = std::current_exception();
+  const auto dummy = [&](const at::Tensor& t) -> at::Tensor {
+    if (!t.defined() || !t.device().is_privateuseone()) return t;
+    if (t.numel() > kMaxErrorProbe) std::rethrow_exception(error);
+    return at::empty_strided(t.sizes(), t.strides(), at::TensorOptions().dtype(t.scalar_type())).zero_();
+  };
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < op.nargs; ++i) {
+    const auto& v = args[i];
+    if (v.isTensor()) {
+      stack.emplace_back(dummy(v.toTensor()));
+    } else if (v.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& t : v.toTensorList()) list.push_back(dummy(t));
+      stack.emplace_back(list);
+    } else if (v.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& t : v.toOptionalTensorList())
+        list.push_back(t.has_value() ? std::optional<at::Tensor>(dummy(*t)) : std::nullopt);
+      stack.emplace_back(list);
+    } else if (v.isDevice() && v.toDevice().is_privateuseone()) {
+      stack.emplace_back(c10::Device(c10::DeviceType::CPU));
+    } else if (v.isGenerator()) {
+      stack.emplace_back();
+    } else {
+      stack.push_back(v);
+    }
+  }
+  at::AutoDispatchBelowADInplaceOrView guard;
+  op.handle.callBoxed(&stack);
+}
+
 std::shared_ptr<MetaEntry> lookup(const OpEntry& op, const Call& call, Hash key, const c10::IValue* args) {
   auto& cache = meta_cache();
   {
@@ -287,6 +332,7 @@ void check_written(const OpEntry& op, const MetaEntry& meta, const c10::IValue* 
   for (const auto& out : meta.outs) {
     if (out.alias < 0 || out.undefined || !args[out.alias].isTensor()) continue;
     const auto& target = args[out.alias].toTensor();
+    at::assert_no_internal_overlap(target);
     if (!target.sizes().equals(out.sizes)) {
       at::native::resize_output(target, out.sizes);
       if (!out.strides.empty() && !target.strides().equals(out.strides) && target.is_contiguous())
@@ -406,7 +452,8 @@ void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const auto& schema = handle.schema().arguments();
   call.code.push_back(op.id);
   const auto encode = [&] {
-    for (size_t i = 0; i < op.nargs; ++i) push_value(call, op, args[i], plain(*schema[i].type()), op.static_arg[i]);
+    for (size_t i = 0; i < op.nargs; ++i)
+      push_value(call, op, args[i], plain(*schema[i].type()), op.static_arg[i] || is_default(schema[i], args[i]));
   };
   encode();
   if (call.device < 0) call.device = current_device();
@@ -422,6 +469,11 @@ void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
     meta = lookup(op, call, hash(), args);
   } catch (const c10::NotImplementedError&) {
     return run_on_host(op, stack);  // no Meta kernel: the host knows
+  } catch (...) {
+    // What eager would say: the CPU kernel is asked about tensors of the same metadata. Where it does not
+    // mind, the Meta kernel was too strict, and the host serves the call.
+    raise_as_eager(op, args);
+    return run_on_host(op, stack);
   }
 
   if (op.mutates) {

@@ -142,10 +142,10 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 DeviceIndex current_device() noexcept { return tls_device; }
 
 DeviceIndex resolve_device(DeviceIndex index) {
+  const int count = open_driver();
   if (index == -1) {
     return tls_device;
   }
-  const int count = open_driver();
   TORCH_CHECK(index >= 0 && index < count, "lazy:", static_cast<int>(index), " does not exist: the driver has ", count,
               count == 1 ? " device" : " devices");
   return index;

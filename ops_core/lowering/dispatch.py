@@ -111,7 +111,7 @@ def _through_out(op: Op, twin: Op, bound: dict[str, Any]) -> Effects:
     return Effects(new, effects.writes | dict(zip(op.out_names, new)))
 
 
-_STATIC = {
+STATIC_SCALARS = {
     "pow": {"exponent"}, "norm": {"p"}, "linalg_vector_norm": {"ord"}, "dist": {"p"}, "arange": {"start", "end", "step"},
     "range": {"start", "end", "step"}, "_foreach_norm": {"ord"}, "_foreach_pow": {"exponent"}, "logspace": {"base"},
 }  # fmt: skip
@@ -120,7 +120,7 @@ _STATIC = {
 def static_scalars(op: str) -> set[str]:
     """Scalar arguments that must be Python numbers; `lower` asks for further ones by raising `NeedsStatic`."""
     base = op.split(".")[1]
-    return set(_STATIC.get(base) or _STATIC.get(base.rstrip("_")) or ())
+    return set(STATIC_SCALARS.get(base) or STATIC_SCALARS.get(base.rstrip("_")) or ())
 
 
 # ops with a composite kernel in torch that are worth keeping whole
