@@ -117,5 +117,11 @@ def init() -> None:
     _C.device_count()
 
 
+def __getattr__(name: str) -> object:
+    if name == "_initialized":  # asked by torch.utils.checkpoint before it looks at generators
+        return is_initialized()
+    raise AttributeError(f"module 'torch.lazy' has no attribute {name!r}")
+
+
 _lazy_init = init  # the name that torch looks up
 _is_in_bad_fork = _C._is_in_bad_fork

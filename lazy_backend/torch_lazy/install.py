@@ -7,6 +7,8 @@ import sys
 import torch
 import torch._lazy
 
+from . import sharing
+
 
 def install() -> None:
     """Names the device, adds `Tensor.lazy()`, `is_lazy` and so on, and registers `torch.lazy`. Once is enough."""
@@ -14,6 +16,7 @@ def install() -> None:
         return
     torch.utils.rename_privateuse1_backend("lazy")
     torch._register_device_module("lazy", sys.modules["lazy_backend.torch_lazy"])
+    sharing.install()
     if torch.distributed.is_available():
         from lazy_backend import distributed
 

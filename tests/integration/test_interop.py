@@ -88,20 +88,26 @@ def test_share_memory_says_what_to_do():
         torch.ones(2, device="lazy").share_memory_()
 
 
-def double(queue) -> None:
-    """Runs in a spawned process: takes a CPU tensor, doubles it on its own lazy device."""
-    queue.put((queue.get().to("lazy") * 2).cpu())
+def double(inbox, outbox) -> None:
+    """Runs in a spawned process: takes a lazy tensor, doubles it on this process's device."""
+    x = inbox.get()
+    assert x.is_lazy and x.requires_grad
+    outbox.put((x * 2).detach())
+    inbox.get()  # lives until the result has been read
 
 
 def test_spawned_process():
-    """multiprocessing with spawn: each process opens the device; tensors travel through the CPU."""
+    """multiprocessing with spawn: each process opens the device; lazy tensors travel through the host."""
     context = torch.multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=double, args=(queue,))
+    there, back = context.Queue(), context.Queue()
+    process = context.Process(target=double, args=(there, back))
     process.start()
-    queue.put(torch.ones(3))
-    process.join(120)
-    assert process.exitcode == 0 and queue.get(timeout=10).tolist() == [2, 2, 2]
+    there.put(torch.ones(3, device="lazy", requires_grad=True))
+    y = back.get(timeout=120)
+    assert y.is_lazy and y.tolist() == [2, 2, 2]
+    there.put(None)
+    process.join(60)
+    assert process.exitcode == 0
 
 
 def test_data_loader_workers():

@@ -28,9 +28,10 @@ def test_elapsed_time():
         start, end = torch.lazy.Event(enable_timing=True), torch.lazy.Event(enable_timing=True)
         x = torch.ones(rows, 1024, device="lazy")
         start.record()
-        chain(x, 5)
-        end.record()
+        y = chain(x, 5)
+        end.record()  # while y is alive: what nobody can see is not computed
         end.synchronize()
+        assert y.shape == x.shape
         return start.elapsed_time(end)
 
     cost(8), cost(8192)  # compiled
