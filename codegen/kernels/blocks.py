@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from codegen.builder import Buf, Builder, V
-from codegen.kernels.contraction import Load
+from codegen.kernels.contraction import Load, Runs, Store
 
 
 def lanes(caps: object, itemsize: int, extent: int) -> int:
@@ -65,14 +65,36 @@ def copy_block(
 
 
 def store_row(
-    k: Builder, store: Callable[..., None], tile: Buf, base: V, i: V, batch: V, j: V, offsets: Sequence[int],
-    first: Sequence[int], width: int,
-) -> None:  # fmt: skip
-    """Store a row of a tile that lies in private memory from `base` on: vector v at column j + offsets[v].
+    k: Builder, store: Store, tile: Buf, base: V, i: V, batch: V, j: V, columns: tuple[int, int], width: int
+) -> None:
+    """Store columns [lo, hi) of a row of a tile that lies in private memory from `base` on; its first column is j."""
+    column, stop = columns
+    for chunk in [width] * ((stop - column) // width) + powers_of_two((stop - column) % width):
+        store(batch, i, j + column, k.load(tile, base + column, chunk), chunk)
+        column += chunk
 
-    first: for each vector the first lane that is new; lanes before it belong to another tile.
-    """
-    for v, (offset, lane) in enumerate(zip(offsets, first, strict=True)):
-        for chunk in powers_of_two(width - lane):
-            store(batch, i, j + (offset + lane), k.load(tile, base + (v * width + lane), chunk), chunk)
-            lane += chunk
+
+def store_runs(
+    k: Builder, store: Store, tile: Buf, base: V, i: V, batch: V, j: V, columns: tuple[V, V], runs: Runs
+) -> None:
+    """Store columns [lo, hi) of a row of a tile whose first column is j, run by run."""
+    lo, hi = columns
+    period, valid, width = runs
+
+    def put(start: V, stop: V, width: int) -> None:
+        with k.for_(start, stop, width) as loop:
+            store(batch, i, loop.iv, k.load(tile, base + (loop.iv - j), width), width)
+
+    with k.for_(lo // period, (hi - 1) // period + 1) as run:
+        first = run.iv * period
+        start = k.map("maximum", lo, first)
+        stop = k.map("minimum", hi, first + valid)
+        if width > 1:
+            if valid % width == 0:
+                aligned = k.map("minimum", first + (start - first + (width - 1)) // width * width, stop)
+                put(start, aligned, 1)
+                start = aligned
+            whole = start + (stop - start) // width * width
+            put(start, whole, width)
+            start = whole
+        put(start, stop, 1)

@@ -47,6 +47,15 @@ class Operand(NamedTuple):
         return self._replace(bind=bind, contiguous=None if self.contiguous is None else 1 - self.contiguous)
 
 
+class Runs(NamedTuple):
+    """Columns j with j % period < valid exist. Vectors of at most `width` stay within a run, and start in it at a
+    multiple of their width where `valid` is one."""
+
+    period: int
+    valid: int
+    width: int
+
+
 class Output(NamedTuple):
     """A matrix (per batch) that is written.
 
@@ -54,10 +63,12 @@ class Output(NamedTuple):
                 store(batch, i, j, acc, width=1): the epilogue with all its stores, for one element or, with width > 1,
                 for a vector along dim `contiguous` from (i, j) on. Called exactly once for each element.
     contiguous  1: rows are contiguous in memory, 0: columns are
+    runs        where columns come in runs: the others do not exist
     """
 
     bind: Callable[[Builder], Store]
     contiguous: int = 1
+    runs: Runs | None = None
 
     @property
     def transposed(self) -> Output:

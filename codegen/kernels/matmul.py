@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
-from codegen.kernels.blocks import at_most, copy_block, lanes, store_row
+from codegen.kernels.blocks import at_most, copy_block, lanes, store_row, store_runs
 from codegen.kernels.contraction import Load, Operand, Output, Store, fma
 from codegen.kernels.matmul_local import local, shapes
 from codegen.kernels.step import Step, Steps
@@ -31,12 +31,16 @@ REGISTER_TILES = ((4, 4), (8, 3), (6, 4), (8, 2), (4, 3), (4, 2), (6, 2), (3, 4)
 FMA_LATENCY = 4
 
 # Fewer rows than this read B where it lies: copying a panel costs as much as reading it about this often.
-# benchmarks/kernels.py `skinny`.
-PACK_ROWS = 24
+# benchmarks/kernels.py `skinny`: 32 x 1024 x 1024 60 GFLOP/s a core as it lies, 44 packed; MKL 47.
+PACK_ROWS = 64
 
 # Up to this many rows (or columns) both operands are read along k when they are contiguous there.
-# benchmarks/kernels.py `decode`: 1 x 4096 x 4096 with a row-major weight runs at memory speed.
-DOT_ROWS = 16
+# benchmarks/kernels.py `skinny`, W^T: 32 x 1024 x 1024 64 GFLOP/s a core, as a panel 49; MKL 55.
+DOT_ROWS = 32
+# (rows, columns) of such a tile. Few rows wait for memory, and more columns keep more of it in flight:
+# 4 x 4096 x 4096 4x4 27, 4x8 37; MKL 18. With more rows the accumulators of 4x8 no longer fit.
+DOT_TILES = ((4, 8), (4, 4))
+DOT_WIDE_ROWS = 8
 
 # A is evaluated beforehand where it is read for at least this many columns and has a prologue, or lies across and is
 # larger than this: its elements are read one by one, and a column of a large matrix touches a page for each.
@@ -135,7 +139,12 @@ def matmul(name: str, spec: MatmulSpec, caps: Any, tile: Tile | None = None) -> 
 def transposed(spec: MatmulSpec) -> MatmulSpec:
     """The same product with rows and columns exchanged: C^T = B^T A^T."""
     return spec._replace(
-        m=spec.n, n=spec.m, a=spec.b.transposed, b=spec.a.transposed, out=spec.out.transposed, names=(spec.names[1], spec.names[0], spec.names[2])
+        m=spec.n,
+        n=spec.m,
+        a=spec.b.transposed,
+        b=spec.a.transposed,
+        out=spec.out.transposed,
+        names=(spec.names[1], spec.names[0], spec.names[2]),
     )
 
 
@@ -146,7 +155,8 @@ def candidates(spec: MatmulSpec, caps: Any) -> list[Tile]:
         return [t._replace(splits=pieces(spec, caps, t)) for t in found]
     found = panel_tiles(spec, caps)
     if spec.a.contiguous == 1 and spec.b.contiguous == 0 and spec.k >= 2:
-        dots = [Tile("dot", rows, 4) for rows in (min(spec.m, 4),)]
+        dots = [Tile("dot", min(spec.m, rows), min(spec.n, columns)) for rows, columns in DOT_TILES]
+        dots = dots if spec.m <= DOT_WIDE_ROWS else dots[::-1]
         found = dots + found if min(spec.m, spec.n) <= DOT_ROWS else found + dots
     return [t._replace(splits=pieces(spec, caps, t)) for t in found]
 
@@ -164,7 +174,7 @@ def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
     shapes = {(min(rows, spec.m), min(vectors, most)) for rows, vectors in REGISTER_TILES}
     fitting = [s for s in shapes if s[0] * s[1] + s[1] < registers]
     order = {s: i for i, s in enumerate(REGISTER_TILES)}
-    pack = spec.b.contiguous != 1 or spec.m >= PACK_ROWS
+    pack = spec.k > 0 and (spec.b.contiguous != 1 or spec.m >= PACK_ROWS)
     evaluate = spec.n >= EVALUATE_COLUMNS and (
         spec.a.flops > 0 or spec.a.contiguous != 1 and spec.m * spec.k * spec.itemsize > EVALUATE_BYTES
     )
@@ -176,7 +186,8 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
     """Into how many pieces the sum is split: for the cache, and to give every compute unit some."""
     columns = tile.vectors * (lanes(caps, spec.itemsize, spec.n) if tile.schedule == "panel" else 1)
     tiles = spec.batch * ceil(spec.m / tile.rows) * ceil(spec.n / columns)
-    wanted = ceil(spec.k / MAX_DEPTH) if tile.pack and spec.k > 2 * MAX_DEPTH else 1
+    again = tile.schedule == "panel" and spec.m > tile.rows
+    wanted = ceil(spec.k / MAX_DEPTH) if again and spec.k > 2 * MAX_DEPTH else 1
     if tiles < caps.compute_units:
         wanted = max(wanted, min(caps.compute_units * ITEMS_PER_UNIT // tiles, spec.k // MIN_DEPTH))
     affordable = MAX_PARTIAL_BYTES // (spec.batch * spec.m * spec.n * spec.itemsize)
@@ -206,9 +217,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     tiles_each = ceil(row_tiles / chunks)
     # A single panel may be narrower than its vectors: the last one overlaps the one before.
     offsets = [min(v * width, n - width) if panels == 1 else v * width for v in range(tile.vectors)]
-    whole = [v * width - offset for v, offset in enumerate(offsets)]
     overhang = panels * span - n if panels > 1 else 0
-    edge = [min(max(overhang - v * width, 0), width) for v in range(tile.vectors)]
 
     k = Builder(name, spec.index_bits, (1, 1, 1))
     load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
@@ -244,16 +253,18 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                 new += [fma(k, a, x, next(sums)) for x in b]
             loop.yield_(*new)
         for at, total in enumerate(loop.results):
-            k.store(result, at * width, total)
+            k.store(result, at // tile.vectors * span + offsets[at % tile.vectors], total)
         with k.for_(0, rows) as row, k.if_(i + row.iv >= tiles.iv * rows) if m % rows else nullcontext():
-            arguments = (k, store, result, row.iv * span, i + row.iv, z, j, offsets)
-            if not overhang:
-                store_row(*arguments, whole, width)
+            line = (k, store, result, row.iv * span, i + row.iv, z, j)
+            if spec.out.runs:
+                store_runs(*line, (number * span, j + min(span, n)), spec.out.runs)
+            elif not overhang:
+                store_row(*line, (0, min(span, n)), width)
             else:
                 with k.if_(number == panels - 1):
-                    store_row(*arguments, edge, width)
+                    store_row(*line, (overhang, span), width)
                 with k.else_():
-                    store_row(*arguments, whole, width)
+                    store_row(*line, (0, span), width)
     parts = spec.batch * spec.pieces
     temps = [parts * chunks * panels * spec.depth * span * spec.itemsize] if tile.pack else []
     args = (*spec.names, *range(len(temps)))
@@ -356,7 +367,7 @@ def matrix_store(k: Builder, spec: MatmulSpec) -> Store:
 
 def add_up(name: str, partial: MatmulSpec, spec: MatmulSpec, caps: Any, temp: int) -> Step:
     """The kernel that adds the pieces of each element, in order, and hands the sum to the epilogue."""
-    width = lanes(caps, spec.itemsize, spec.n) if caps.is_cpu else 1
+    width = lanes(caps, spec.itemsize, spec.n) if caps.is_cpu and not spec.out.runs else 1
     block = width * SUM_VECTORS if caps.is_cpu else 1
     k = Builder(name, spec.index_bits, (1, 1, 1) if caps.is_cpu else None)
     store, buffer = spec.out.bind(k), k.buffer(spec.acc, readonly=True)

@@ -103,5 +103,5 @@ def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
             i, j, total = i0 + y + side * r, j0 + x + side * c, next(totals)
             with k.if_((i < spec.m) & (j < spec.n)):
                 store(z, i, j, total)
-    groups = ceil(spec.n / width), ceil(spec.m / height), spec.batch * spec.pieces
-    return Steps([Step(name, k.finish(), spec.names, (groups[0] * side, groups[1] * side, groups[2]), (side, side, 1))], [])
+    items = ceil(spec.n / width) * side, ceil(spec.m / height) * side, spec.batch * spec.pieces
+    return Steps([Step(name, k.finish(), spec.names, items, (side, side, 1))], [])
