@@ -57,7 +57,7 @@ def _glu_backward_jvp(grad_x, grad_glu, x, dgrad_glu, dx, dim):
     glu, slope = a * s, db - db * s
     dglu = s * da + glu * slope
     first = up(dgrad_glu) * s + ga * slope
-    second = up(dgrad_glu) * (glu - glu * s) + up(grad_glu) * (dglu - dglu * s - glu * s * slope)
+    second = first * (a - glu) + ga * (da - dglu)
     return A.cat([first, second], dim).to(x.dtype)
 
 

@@ -1,0 +1,239 @@
+"""Ops whose output shape depends on data: one read of a count, everything else by device ops.
+
+`KERNELS` maps an overload to a function with its schema's arguments, over tensors of any device; the backend registers
+them. `masked` says whether a call of an indexing op has a mask among its indices (only then does its shape depend on data).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Kernel = Callable[..., Any]
+KERNELS: dict[str, Kernel] = {}
+MASK_INDEXED = frozenset({"index.Tensor", "index.Tensor_out", "index_put.default", "index_put_.default", "_index_put_impl_.default"})
+
+
+def kernel(*names: str) -> Callable[[Kernel], Kernel]:
+    """Register the function for overloads ("nonzero.default")."""
+
+    def register(fn: Kernel) -> Kernel:
+        KERNELS.update(dict.fromkeys(names, fn))
+        return fn
+
+    return register
+
+
+def _into(out: Tensor, result: Tensor) -> Tensor:
+    """`result` in an out= argument, resized."""
+    return out.resize_(result.shape).copy_(result)
+
+
+@kernel("nonzero.default")
+def nonzero(self: Tensor) -> Tensor:
+    """Positions of the non-zeros, [count, ndim]."""
+    count = int((self != 0).sum().item())
+    return torch.nonzero_static(self, size=count)
+
+
+@kernel("nonzero.out")
+def nonzero_out(self: Tensor, *, out: Tensor) -> Tensor:
+    return _into(out, nonzero(self))
+
+
+@kernel("masked_select.default")
+def masked_select(self: Tensor, mask: Tensor) -> Tensor:
+    """The elements of `self` where `mask`, as a vector."""
+    x, on = torch.broadcast_tensors(self, mask)
+    return x.reshape(-1).index_select(0, nonzero(on.reshape(-1)).squeeze(1))
+
+
+@kernel("masked_select.out")
+def masked_select_out(self: Tensor, mask: Tensor, *, out: Tensor) -> Tensor:
+    return _into(out, masked_select(self, mask))
+
+
+def masked(indices: Sequence[Tensor | None]) -> bool:
+    """Whether one of the indices is a mask."""
+    return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices)
+
+
+def positions(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Indices with every mask replaced by the positions where it holds."""
+    out: list[Tensor | None] = []
+    for index in indices:
+        if index is None or index.dtype not in (torch.bool, torch.uint8):
+            out.append(index)
+            continue
+        for d, n in enumerate(index.shape):
+            if n != self.shape[len(out) + d]:
+                raise IndexError(
+                    f"The shape of the mask {list(index.shape)} at index {d} does not match the shape of the indexed "
+                    f"tensor {list(self.shape)} at index {len(out) + d}"
+                )
+        out.extend(nonzero(index).unbind(1))
+    return out
+
+
+@kernel("index.Tensor")
+def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """x[i, mask, ...]"""
+    return torch.ops.aten.index.Tensor(self, positions(self, indices))
+
+
+@kernel("index.Tensor_out")
+def index_out(self: Tensor, indices: Sequence[Tensor | None], *, out: Tensor) -> Tensor:
+    return _into(out, index(self, indices))
+
+
+@kernel("index_put_.default")
+def index_put_(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """x[mask] = values"""
+    return torch.ops.aten.index_put_(self, positions(self, indices), values, accumulate)
+
+
+@kernel("index_put.default")
+def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    return torch.ops.aten.index_put(self, positions(self, indices), values, accumulate)
+
+
+@kernel("_index_put_impl_.default")
+def index_put_impl_(
+    self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
+) -> Tensor:
+    return index_put_(self, indices, values, accumulate)
+
+
+@kernel("repeat_interleave.Tensor")
+def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
+    """Position i, repeats[i] times."""
+    ends = repeats.cumsum(0)
+    if output_size is None:
+        if repeats.numel() and bool((repeats < 0).any().item()):
+            raise RuntimeError("repeats can not be negative")
+        output_size = int(ends[-1].item()) if repeats.numel() else 0
+    at = torch.arange(output_size, device=repeats.device, dtype=ends.dtype)
+    return torch.searchsorted(ends, at, right=True).to(repeats.dtype)
+
+
+@kernel("bincount.default")
+def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """Occurrences (or weights) of 0, 1, ... in a vector of non-negative integers."""
+    if minlength < 0:
+        raise RuntimeError("minlength should be >= 0")
+    if self.dim() != 1 or self.is_floating_point():
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if self.numel() == 0:
+        return torch.zeros(minlength, dtype=torch.int64, device=self.device)
+    low, high = torch.stack(torch.aminmax(self.to(torch.int64))).tolist()
+    if low < 0:
+        raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+    if weights is not None and weights.shape != self.shape:
+        raise RuntimeError("weights should be 1-d and have the same length as input")
+    kind = torch.int64 if weights is None else torch.float32 if weights.dtype == torch.float32 else torch.float64
+    values = torch.ones_like(self, dtype=kind) if weights is None else weights.to(kind)
+    counts = torch.zeros(max(high + 1, minlength), dtype=kind, device=self.device)
+    return counts.index_add(0, self.to(torch.int64), values)
+
+
+Unique = tuple[Tensor, Tensor, Tensor]
+
+
+def _runs(first: Tensor, order: Tensor | None, shape: torch.Size, inverse: bool, counts: bool) -> Unique:
+    """(first positions, inverse, counts) of runs whose first places are marked; `order` maps places to elements."""
+    starts = nonzero(first).squeeze(1)
+    none = torch.empty(0, dtype=torch.int64, device=first.device)
+    back, size = none, none
+    if inverse:
+        number = first.to(torch.int64).cumsum(0) - 1
+        back = number if order is None else torch.empty_like(number).scatter_(0, order, number)
+        back = back.reshape(shape)
+    if counts:
+        ends = torch.cat([starts[1:], torch.tensor([first.numel()], device=first.device)]) if starts.numel() else starts
+        size = ends - starts
+    return starts, back, size
+
+
+def _changes(x: Tensor) -> Tensor:
+    """Where a vector (or a matrix's row) differs from the one before; the first always does."""
+    differs = x[1:] != x[:-1]
+    differs = differs if x.dim() == 1 else differs.any(1)
+    return torch.cat([torch.ones(min(1, x.shape[0]), dtype=torch.bool, device=x.device), differs])
+
+
+@kernel("_unique2.default")
+def unique2(self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Unique:
+    """Distinct elements in order, with inverse and counts."""
+    values, order = self.reshape(-1).sort()
+    starts, back, size = _runs(_changes(values), order, self.shape, return_inverse, return_counts)
+    return values.index_select(0, starts), back, size
+
+
+@kernel("_unique.default")
+def unique(self: Tensor, sorted: bool = True, return_inverse: bool = False) -> tuple[Tensor, Tensor]:
+    return unique2(self, sorted, return_inverse, False)[:2]
+
+
+@kernel("unique_consecutive.default")
+def unique_consecutive(
+    self: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Unique:
+    """Elements (or slices along `dim`) that differ from their predecessor."""
+    if dim is not None:
+        return unique_dim_consecutive(self, dim, return_inverse, return_counts)
+    flat = self.reshape(-1)
+    starts, back, size = _runs(_changes(flat), None, self.shape, return_inverse, return_counts)
+    return flat.index_select(0, starts), back, size
+
+
+def _rows(self: Tensor, dim: int) -> Tensor:
+    return self.movedim(dim, 0).reshape(self.shape[dim], -1)
+
+
+@kernel("unique_dim_consecutive.default")
+def unique_dim_consecutive(self: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Unique:
+    rows = _rows(self, dim)
+    starts, back, size = _runs(_changes(rows), None, rows.shape[:1], return_inverse, return_counts)
+    return self.index_select(dim, starts), back, size
+
+
+@kernel("unique_dim.default")
+def unique_dim(
+    self: Tensor, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Unique:
+    """Distinct slices along `dim`, in lexicographic order: one stable sort a column, the last column first."""
+    rows = _rows(self, dim)
+    order = torch.arange(rows.shape[0], device=self.device)
+    for column in reversed(range(rows.shape[1])):
+        order = order.index_select(0, rows[:, column].index_select(0, order).sort(stable=True)[1])
+    starts, back, size = _runs(_changes(rows.index_select(0, order)), order, rows.shape[:1], return_inverse, return_counts)
+    return self.index_select(dim, order.index_select(0, starts)), back, size
+
+
+@kernel("equal.default")
+def equal(self: Tensor, other: Tensor) -> bool:
+    """Same shape and elements."""
+    return self.shape == other.shape and bool((self == other).all().item())
+
+
+@kernel("_ctc_loss.Tensor")
+def ctc_loss(
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int = 0, zero_infinity: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The lengths decide the shape of the state, so they are read."""
+    lengths = input_lengths.tolist(), target_lengths.tolist()
+    return torch.ops.aten._ctc_loss.default(log_probs, targets, *lengths, blank, zero_infinity)
+
+
+@kernel("_ctc_loss_backward.Tensor")
+def ctc_loss_backward(
+    grad: Tensor, log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor,
+    neg_log_likelihood: Tensor, log_alpha: Tensor, blank: int, zero_infinity: bool = False,
+) -> Tensor:  # fmt: skip
+    lengths = input_lengths.tolist(), target_lengths.tolist()
+    return torch.ops.aten._ctc_loss_backward.default(
+        grad, log_probs, targets, *lengths, neg_log_likelihood, log_alpha, blank, zero_infinity
+    )
