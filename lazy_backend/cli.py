@@ -12,6 +12,9 @@ from typer.core import TyperGroup
 COMMANDS: dict[str, str] = {
     "conform": "lazy_backend.conformance.command:conform",
     "coverage": "lazy_backend.report.coverage_command:coverage",
+    "doctor": "lazy_backend.drivers.doctor:doctor",
+    "port": "lazy_backend.porting.command:app",
+    "sim": "device_sim.command:sim",
 }
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from lazy_backend.driver import discovery
 from lazy_backend.driver.capabilities import BadCapabilities
@@ -37,9 +40,15 @@ def facts() -> dict[str, Any]:
     return found
 
 
-def text() -> str:
-    """The facts for a terminal; the first line says which device runs `lazy` and why, or that there is none."""
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Say which device was chosen and why, and what is missing when there is none."""
     found = facts()
+    print(json.dumps(found, indent=1) if as_json else text(found))
+    raise typer.Exit(0 if found["devices"] else 1)
+
+
+def text(found: dict[str, Any]) -> str:
+    """The facts for a terminal; the first line says which device runs `lazy` and why, or that there is none."""
     lines = []
     for index, device in enumerate(found["devices"]):
         lines.append(

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from lazy_backend.driver.capabilities import BadCapabilities
-from lazy_backend.driver.errors import DriverError
+from lazy_backend.driver.errors import DriverError, Unsupported
 from lazy_backend.porting.bench import Bench, CheckFailed, NotOffered
 from lazy_backend.porting.stages import STAGES, Check, checks_of
 
@@ -23,7 +23,7 @@ def run_check(bench: Bench, check: Check) -> dict[str, Any]:
     began = time.monotonic()
     try:
         status, text = "pass", check.run(bench) or ""
-    except NotOffered as error:
+    except (NotOffered, Unsupported) as error:
         status, text = "missing", str(error)
     except CheckFailed as error:
         status, text = "fail", str(error)
