@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 
 import torch
-import torch._lazy
 
-from . import sharing
+from . import namesake, sharing
 
 
 def install() -> None:
@@ -16,11 +15,10 @@ def install() -> None:
         return
     torch.utils.rename_privateuse1_backend("lazy")
     torch._register_device_module("lazy", sys.modules["lazy_backend.torch_lazy"])
+    namesake.install()
     sharing.install()
     if torch.distributed.is_available():
         from lazy_backend import distributed
 
         distributed.register()
     torch.utils.generate_methods_for_privateuse1_backend(for_packed_sequence=True, for_storage=True)
-    # torch.testing marks a step after random ops of any device called lazy, meaning torch's own dormant one.
-    torch._lazy.mark_step = torch.lazy.synchronize

@@ -6,6 +6,11 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+
+
 class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
