@@ -40,7 +40,7 @@ class UnitResult:
         settings: what was asked for; a result is reused only for the same settings.
         counts: variant -> status -> number of cases.
         on_host: variant -> number of cases in which an op fell back to the CPU.
-        verified: overload -> number of passing cases that ran it without being blamed.
+        verified: overload -> variant -> number of passing cases that ran it.
         blamed: overload -> status -> number of cases.
         failures: the first few of every variant, with their messages.
         skips: reason -> number of cases.
@@ -52,7 +52,7 @@ class UnitResult:
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     on_host: dict[str, int] = field(default_factory=dict)
     host_ops: dict[str, int] = field(default_factory=dict)
-    verified: dict[str, int] = field(default_factory=dict)
+    verified: dict[str, dict[str, int]] = field(default_factory=dict)
     blamed: dict[str, dict[str, int]] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
     skips: dict[str, int] = field(default_factory=dict)
@@ -65,7 +65,9 @@ class UnitResult:
             self.on_host[case.variant] = self.on_host.get(case.variant, 0) + 1
             self.host_ops = dict(Counter(self.host_ops) + Counter(case.host_ops))
         if case.status in GOOD:
-            self.verified = dict(Counter(self.verified) + Counter(case.overloads))
+            for name in case.overloads:
+                by_variant = self.verified.setdefault(name, {})
+                by_variant[case.variant] = by_variant.get(case.variant, 0) + 1
         elif case.status == "skip":
             self.skips[case.message] = self.skips.get(case.message, 0) + 1
         else:

@@ -1,0 +1,1 @@
+"""Reports: what ran where, and what the tests have shown."""
