@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -27,14 +28,14 @@ _SHORT_LIST = frozenset({
     "_thnn_fused_gru_cell", "_thnn_fused_gru_cell_backward",
 })  # fmt: skip
 _DENSE = re.compile(r"^_?fake_quant|^_?fused_moving_avg|^max_pool[23]d_with_indices|^tri[lu]_indices|^_sample|_fused_adagrad")
-_QUANTIZED = re.compile(r"quant|q_scale|q_zero|q_per_|int_repr|fbgemm|qscheme|_saturate_weight|_weight_int4|_weight_int8")
-_LAYOUT = re.compile(r"sparse|csr|coo|nested|jagged|mkldnn|to_dense|indices|^_?values|coalesce|_dimI|_dimV|_nnz|ccol|to_padded")
+_QUANTIZED = re.compile(r"quant|int4pack|q_scale|q_zero|q_per_|int_repr|fbgemm|qscheme|_saturate_weight|_weight_int4|_weight_int8")
+_LAYOUT = re.compile(r"sparse|^sspaddmm|csr|coo|nested|jagged|mkldnn|to_dense|indices|^_?values|coalesce|_dimI|_dimV|_nnz|ccol|to_padded")
 _INTERNAL = re.compile(r"^_test_|assert|_make_dep|_foobar|_functional_sym|_debug|_is_any_true|_print|_propagate_xla|_lazy_clone")
 _VENDOR = re.compile(r"cudnn|miopen|_cuda|^_?mps|xnn|vulkan|metal|mkl|efficient_attention|flash_attention|cslt|_spdiags|"
                      r"_nnpack|_cufft|_scaled_mm|_grouped_mm|_cutlass|_jiterator|_use_cudnn|_compute_contiguous")  # fmt: skip
 _HOOKS = frozenset({"retain_grad", "requires_grad_", "record_stream", "_backward", "set_data", "_fw_primal", "_make_dual"})
 _QUERIES = re.compile(r"^(size|stride|sym_\w+|is_\w+|dim|numel|storage_offset|_version|result_type|can_cast|promote_types|"
-                      r"_has_\w+|output_nr|is_leaf|__is|_is_zerotensor|_debug_has|_use_\w+|_cummax_helper|get_gradients)$")  # fmt: skip
+                      r"_has_\w+|_fused_sdp_choice|output_nr|is_leaf|__is|_is_zerotensor|_debug_has|_use_\w+|_cummax_helper|get_gradients)$")  # fmt: skip
 
 
 @lru_cache(maxsize=None)
@@ -84,11 +85,13 @@ class Group:
 
 def kernel_groups() -> tuple[Group, ...]:
     """The headline denominator: overloads of class "kernel", faces of one signature together."""
-    groups: dict[tuple[str, object], list[Op]] = {}
+    groups: dict[Any, list[Op]] = {}
     for op in overloads():
         if class_of(op) == "kernel":
-            stem = op.base if op.base.startswith("__") else op.base.rstrip("_")
-            groups.setdefault((stem, op.signature), []).append(op)
+            stem = op.base.replace("__i", "__") if op.base.startswith("__") else op.base.rstrip("_")
+            names = {a.name for a in op.arguments}
+            typed = "dtype" in names and "device" not in names  # a factory's dtype is no part of its signature
+            groups.setdefault((stem, op.signature, typed), []).append(op)
     return tuple(Group(_representative(ops).name, tuple(ops)) for ops in groups.values())
 
 

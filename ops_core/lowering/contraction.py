@@ -8,7 +8,7 @@ from typing import Any
 from ops_core import array as A
 from ops_core.array import Arr
 from ops_core.lowering.promote import opmath, result_type, name_of
-from ops_core.lowering.registry import rule
+from ops_core.lowering.registry import Effects, rule
 
 
 def product(a: Arr, b: Arr) -> Arr:
@@ -259,6 +259,12 @@ def _slow_conv_transpose(self, weight, kernel_size, bias, stride, padding, outpu
 @rule("_slow_conv2d_backward.output_mask")
 def _slow_conv2d_backward(grad_output, self, weight, kernel_size, stride, padding, output_mask):
     return _convolution_backward(grad_output, self, weight, stride, padding, (1, 1), False, (0, 0), 1, output_mask)
+
+
+@rule("_slow_conv2d_backward.grad_input")
+def _slow_conv2d_backward_out(grad_output, self, weight, kernel_size, stride, padding, grad_input, grad_weight, grad_bias):
+    new = _slow_conv2d_backward(grad_output, self, weight, kernel_size, stride, padding, (True, True, True))
+    return Effects(new, dict(zip(("grad_input", "grad_weight", "grad_bias"), new)))
 
 
 @rule("conv_tbc")

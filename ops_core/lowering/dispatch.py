@@ -32,21 +32,14 @@ def _is_complex(value: Any) -> bool:
 def run(op: Op, bound: dict[str, Any]) -> Effects:
     """Lower `op` on arrays."""
     bound = {"from_" if k == "from" else k: v for k, v in bound.items()}
-    own = RULES.get(op.name) or (RULES.get(op.base_name) if op.face == "functional" or op.twin is None else None)
-    if op.face == "functional" or (own is not None and op.face == "mutable"):
-        return _effects(functional(op, bound))
-    if own is not None and op.name in RULES and op.face == "inplace":
-        return _effects(functional(op, bound))
     twin = op.twin
-    if twin is None:
-        return _effects(functional(op, bound))
+    own = op.name in RULES or (op.face == "mutable" and op.base_name in RULES)
+    if op.face == "functional" or own or twin is None:
+        result = functional(op, bound)
+        return result if isinstance(result, Effects) else Effects(result, {})
     if op.face == "out":
         return _through_out(op, twin, bound)
     return _through_inplace(op, twin, bound)
-
-
-def _effects(result: Any) -> Effects:
-    return result if isinstance(result, Effects) else Effects(result, {})
 
 
 def functional(op: Op, bound: dict[str, Any]) -> Any:

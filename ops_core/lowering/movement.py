@@ -46,7 +46,7 @@ def _copy(self, src):
     return like(src, self)
 
 
-@rule("_copy_from")
+@rule("_copy_from", "_copy_from_and_resize")
 def _copy_from(self, dst):
     return like(self, dst)
 
