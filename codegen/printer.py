@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from codegen import mathlib, mlir
-from codegen.dialects import Language, Type, language
+from codegen.dialects import Language, Type, combination, language
 from codegen.rules import RULES
 
 MEMREF = re.compile(r"memref<(\?|\d+)x(\w+)(?:, #gpu.address_space<(\w+)>)?>")
@@ -28,12 +28,21 @@ def print_kernel(mlir_text: str, dialect: str) -> str:
     module = mlir.run_passes(mlir.parse(mlir_text))
     lang = language(dialect)
     attributes = str(module.operation.attributes["dlti.dl_spec"])
-    printer = Printer(lang, int(INDEX_BITS.search(attributes)[1]))  # type: ignore[index]
+    printer = printer_class(lang)(lang, int(INDEX_BITS.search(attributes)[1]))  # type: ignore[index]
     for container in module.body.operations:
         for function in container.regions[0].blocks[0].operations:
             if function.operation.name == "gpu.func":
                 printer.kernel(function.operation)
     return lang.header + functions(printer.needed, dialect) + "".join(printer.out)
+
+
+def printer_class(lang: Language) -> type[Printer]:
+    """How kernels of a language look: as such, or as loops over work items."""
+    if lang.kernel:
+        return Printer
+    from codegen.work_items import ItemPrinter
+
+    return ItemPrinter
 
 
 class Function(NamedTuple):
@@ -65,9 +74,13 @@ def function_source(function: Function, dialect: str) -> tuple[str, tuple[Functi
     """The source of one library function, and the functions that it calls."""
     fn, t, arity = function
     lang = language(dialect)
+    if fn.startswith("atomic_"):
+        _, kind, space = fn.split("_")
+        combine, value = combination(kind, t)
+        return lang.atomic_function(kind, t, space, f"{combine}_{value.suffix}"), (Function(combine, value, 2),)
     if not mathlib.expands(fn, t.element):
         return lang.lanewise(fn, arity, t), ()
-    module = mlir.run_passes(mlir.parse(mathlib.function(fn, t.element, t.width)))
+    module = mlir.run_passes(mlir.parse(mathlib.function(fn, t.element, t.width, arity)))
     printer = Printer(lang, 32)
     printer.function(list(module.body.operations)[-1].operation)
     return "".join(printer.out), tuple(printer.needed)
@@ -93,17 +106,15 @@ class Printer:
         """A gpu.func as a kernel."""
         lang, attributes = self.lang, f.attributes
         block = f.regions[0].blocks[0]
-        n = len(mlir.bindings()[0].TypeAttr(attributes["function_type"]).value.inputs)
+        n = self.argument_count(f)
         self.stored = self.written(block)
         parameters, local = [], []
         for i, a in enumerate(block.arguments):
             self.names[a] = name = f"a{i}" if i < n else f"l{i - n}"
-            size, element, space = self.memref(a.type)
-            if not element:
-                parameters.append(f"{self.argument_type(a)} {name}")
-            elif i < n:
-                parameters.append(f"{self.constness(a)}{lang.spaces[space]}{lang.memory(element)} *{name}")
+            if i < n:
+                parameters.append(self.variable(a))
             else:
+                size, element, space = self.memref(a.type)
                 local.append(f"{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
         sizes = attributes["gpu.known_block_size"] if "gpu.known_block_size" in attributes else None
         self.out.append(lang.work_group(list(sizes)) if sizes else "")
@@ -114,13 +125,17 @@ class Printer:
         self.block(block)
         self.out.append("}\n")
 
+    def argument_count(self, f: Any) -> int:
+        """Arguments of a kernel; its block has the work-group memory as further ones."""
+        return len(mlir.bindings()[0].TypeAttr(f.attributes["function_type"]).value.inputs)
+
     def function(self, f: Any) -> None:
         """A func.func as a function that returns its one result."""
         block = f.regions[0].blocks[0]
         for i, a in enumerate(block.arguments):
             self.names[a] = f"x{i}"
         result = mlir.bindings()[0].TypeAttr(f.attributes["function_type"]).value.results[0]
-        parameters = ", ".join(f"{self.ctype(a)} {self.names[a]}" for a in block.arguments)
+        parameters = ", ".join(map(self.variable, block.arguments))
         head = f"{self.lang.function} {self.lang.type(self.parse_type(result))} {f.attributes['sym_name'].value}"
         self.out.append(f"{head}({parameters})\n{{\n")
         self.block(block)
@@ -147,25 +162,32 @@ class Printer:
 
     def block(self, block: Any) -> None:
         for op in block.operations:
-            o = op.operation
-            rule = RULES.get(o.name)
-            if rule is None:
-                raise NotImplementedError(f"no printing rule for {o.name}")
-            text = rule(self, o)
-            if text is not None:
-                self.define(o.results[0], text)
+            self.one(op.operation)
+
+    def one(self, op: Any) -> None:
+        """One operation, by its rule."""
+        rule = RULES.get(op.name)
+        if rule is None:
+            raise NotImplementedError(f"no printing rule for {op.name}")
+        text = rule(self, op)
+        if text is not None:
+            self.define(op.results[0], text)
 
     def line(self, text: str) -> None:
         self.out.append(f"{self.indent}{text}\n")
 
     def define(self, result: Any, text: str) -> None:
         """A new variable for a result."""
-        self.line(f"{self.ctype(result)} {self.new(result)} = {text};")
+        self.line(f"{self.variable(result, self.new(result))} = {text};")
 
     def new(self, value: Any, prefix: str = "v") -> str:
         self.count += 1
         self.names[value] = name = f"{prefix}{self.count}"
         return name
+
+    def declare(self, value: Any, size: str = "") -> None:
+        """A variable that is assigned later, or an array."""
+        self.line(f"{self.variable(value, self.new(value))}{size};")
 
     def nested(self, block: Any) -> None:
         self.indent += "    "
@@ -216,10 +238,22 @@ class Printer:
         return Type(self.index if element == "index" else element, width)
 
     def ctype(self, value: Any) -> str:
-        return self.lang.type(self.type(value), self.is_index(value))
+        """The C type of a value; of memory, a pointer to it, or its elements where its size is known."""
+        size, element, space = self.memref(value.type)
+        if not element:
+            return self.lang.type(self.type(value), self.is_index(value))
+        elements = f"{self.lang.spaces[space]}{self.lang.memory(element)}"
+        return f"{self.constness(value)}{elements} *" if size == "?" else elements
 
-    def argument_type(self, value: Any) -> str:
-        return self.ctype(value)
+    def variable(self, value: Any, name: str = "") -> str:
+        """The declarator of a variable for a value."""
+        type = self.ctype(value)
+        return f"{type}{'' if type.endswith('*') else ' '}{name or self.names[value]}"
+
+    def id(self, op: Any) -> str:
+        """Where a work item is along an axis."""
+        axis = "xyz".index(str(op.attributes["dimension"])[len("#gpu<dim ")])
+        return self.lang.ids[op.name].format(d=axis)
 
     def memref(self, type: Any) -> tuple[str, str, str]:
         """Size, element and address space of a memref type; empty texts for other types."""

@@ -134,13 +134,10 @@ def _(p: Printer, op: Any) -> str:
 
 
 @rule("arith.select")
-def _(p: Printer, op: Any) -> str | None:
+def _(p: Printer, op: Any) -> str:
     c, a, b = op.operands
-    _, element, space = p.memref(a.type)
-    if element:
-        pointer = f"{p.lang.spaces[space]}{p.lang.memory(element)} *"
-        p.line(f"{p.constness(op.results[0])}{pointer}{p.new(op.results[0])} = {p[c]} ? {p[a]} : {p[b]};")
-        return None
+    if p.memref(a.type)[1]:
+        return f"{p[c]} ? {p[a]} : {p[b]}"
     return p.lang.select(p[c], p[a], p[b], p.type(a), p.type(c).width)
 
 
@@ -291,16 +288,29 @@ def store(p: Printer, op: Any) -> None:
 RULES |= {"memref.load": load, "vector.load": load, "memref.store": store, "vector.store": store}
 
 
+ATOMIC_KINDS = (
+    "addf", "addi", "andi", "assign", "maximumf", "maxnumf", "maxs", "maxu", "minimumf", "minnumf", "mins", "minu",
+    "mulf", "muli", "ori", "xori",
+)  # fmt: skip
+
+
+@rule("memref.atomic_rmw")
+def _(p: Printer, op: Any) -> None:
+    """An update whose old value nobody asks for."""
+    value, buffer, index = op.operands
+    _, element, space = p.memref(buffer.type)
+    kind = ATOMIC_KINDS[op.attributes["kind"].value]
+    p.line(p.lang.atomic(p, kind, Type(element), space, p[buffer], p[index], p[value]))
+
+
 @rule("memref.alloca")
 def _(p: Printer, op: Any) -> None:
-    size, element, space = p.memref(op.results[0].type)
-    p.line(f"{p.lang.spaces[space]}{p.lang.memory(element)} {p.new(op.results[0], 'p')}[{size}];")
+    p.declare(op.results[0], f"[{p.memref(op.results[0].type)[0]}]")
 
 
 @rule("gpu.global_id", "gpu.thread_id", "gpu.block_id", "gpu.block_dim", "gpu.grid_dim")
 def _(p: Printer, op: Any) -> str:
-    axis = "xyz".index(str(op.attributes["dimension"])[len("#gpu<dim ")])
-    return p.lang.ids[op.name].format(d=p.lang.axes[axis])
+    return p.id(op)
 
 
 @rule("gpu.barrier")
@@ -330,7 +340,7 @@ def _(p: Printer, op: Any) -> None:
 @rule("scf.if")
 def _(p: Printer, op: Any) -> None:
     for result in op.results:
-        p.line(f"{p.ctype(result)} {p.new(result)};")
+        p.declare(result)
     p.line(f"if ({p[op.operands[0]]}) {{")
     for i, region in enumerate(op.regions):
         if len(region.blocks):

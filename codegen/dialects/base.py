@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from codegen.printer import Printer
 
 
 class Type(NamedTuple):
@@ -33,8 +36,6 @@ class Type(NamedTuple):
 
 
 BITS = {"i1": 32, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f16": 32, "bf16": 32, "f32": 32, "f64": 64}
-UNSIGNED = {"i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}
-SIGNED = {"i8": "char", "i16": "short", "i32": "int", "i64": "long"}
 FLOATS = {"f32": "float", "f64": "double", "f16": "float", "bf16": "float"}
 
 
@@ -46,6 +47,12 @@ def decimal(value: float, element: str) -> str:
         return "INFINITY" if value > 0 else "-INFINITY"
     text = f"{value:.9g}" if element != "f64" else repr(value)
     return text + ("" if "." in text or "e" in text else ".0") + ("" if element == "f64" else "f")
+
+
+def combination(kind: str, t: Type) -> tuple[str, Type]:
+    """The library function that combines elements in an atomic update, and the type of its operands."""
+    half = t.element in ("f16", "bf16")
+    return f"combine_{kind}" + (f"_{t.element}" if half else ""), t.to("f32") if half else t
 
 
 class Language:
@@ -64,22 +71,27 @@ class Language:
         "gpu.block_dim": "get_local_size({d})",
         "gpu.grid_dim": "get_num_groups({d})",
     }
-    axes = "012"
     barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
     unroll = "#pragma unroll"
     long_suffix = "ul"
+    unsigned_names = {"i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}
+    signed_names = {"i1": "int", "i8": "char", "i16": "short", "i32": "int", "i64": "long"}
 
     def type(self, t: Type, signed: bool = False) -> str:
         """The C type of a value in registers."""
         if t.element == "i1" and t.width == 1:
             return "bool"
-        table = SIGNED if signed else UNSIGNED
-        name = FLOATS.get(t.element) or ("int" if t.element == "i1" else table[t.element])
-        return name if t.width == 1 else f"{name}{t.width}"
+        names = self.signed_names if signed or t.element == "i1" else self.unsigned_names
+        name = FLOATS.get(t.element) or names[t.element]
+        return name if t.width == 1 else self.vector(name, t.width)
+
+    def vector(self, name: str, width: int) -> str:
+        """The vector type of a scalar type."""
+        return f"{name}{width}"
 
     def memory(self, element: str) -> str:
         """The C type of an element in memory."""
-        return self.storage.get(element) or FLOATS.get(element) or UNSIGNED[element]
+        return self.storage.get(element) or FLOATS.get(element) or self.unsigned_names[element]
 
     def literal(self, value: float | int | bool, t: Type, signed: bool = False) -> str:
         """A constant in every lane."""
@@ -145,12 +157,12 @@ class Language:
 
     def compare(self, x: str, t: Type) -> str:
         """A comparison of operands of type t as i1 lanes."""
-        return x if t.width == 1 or t.bits == 32 else f"CONVERT({x}, int{t.width})"
+        return x if t.width == 1 or t.bits == 32 else self.convert(x, t.to("i1"))
 
     def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
         """a where c else b. c is i1 with `lanes` lanes, or, if raw, a comparison of values of type t."""
         if lanes > 1 and not raw and t.bits != 32:
-            c = f"CONVERT({c}, {SIGNED[f'i{t.bits}']}{t.width})"
+            c = self.convert(c, t.to(f"i{t.bits}"), signed=True)
         return f"{c} ? {a} : {b}"
 
     def scalar_call(self, fn: str, args: list[str], t: Type) -> str:
@@ -172,24 +184,92 @@ class Language:
         return f"    return {lanes};\n"
 
     def load(self, p: str, i: str, element: str, width: int) -> str:
+        """Elements from p[i] on, as a value in registers."""
         t = Type(element, width)
         if element == "f16":
             return f"vload_half({i}, {p})" if width == 1 else f"vload_half{width}(0, {p} + {i})"
-        plain = f"{p}[{i}]" if width == 1 else f"vload{width}(0, {p} + {i})"
+        plain = f"{p}[{i}]" if width == 1 else self.load_vector(p, i, t)
         if element == "bf16":
-            bits = self.convert(plain, t.to("i32"))
-            return self.reinterpret(f"({bits} << 16)", t.to("f32"))
+            return self.reinterpret(f"({self.convert(plain, t.to('i32'))} << 16)", t.to("f32"))
         return plain
 
     def store(self, x: str, p: str, i: str, element: str, width: int) -> str:
+        """The statement that writes a value to the elements from p[i] on."""
         t = Type(element, width)
         if element == "f16":
             return f"vstore_half({x}, {i}, {p});" if width == 1 else f"vstore_half{width}({x}, 0, {p} + {i});"
         if element == "bf16":
-            bits = self.reinterpret(x, t.to("i32"))
-            x = self.convert(f"({bits} >> 16)", t.to("i16"))
-        return f"{p}[{i}] = {x};" if width == 1 else f"vstore{width}({x}, 0, {p} + {i});"
+            x = self.convert(f"({self.reinterpret(x, t.to('i32'))} >> 16)", t.to("i16"))
+        return f"{p}[{i}] = {x};" if width == 1 else self.store_vector(x, p, i, t)
 
+    def load_vector(self, p: str, i: str, t: Type) -> str:
+        """Lanes that are aligned as one element."""
+        return f"vload{t.width}(0, {p} + {i})"
+
+    def store_vector(self, x: str, p: str, i: str, t: Type) -> str:
+        return f"vstore{t.width}({x}, 0, {p} + {i});"
+
+    def atomic(self, p: Printer, kind: str, t: Type, space: str, memory: str, i: str, x: str) -> str:
+        """The statement that combines x into memory[i] atomically."""
+        return p.need(f"atomic_{kind}_{space}", [f"{memory} + {i}", x], t) + ";"
+
+    # Kinds that are one instruction on a 32-bit integer, and the type it wants
+    native_atomics = {
+        "addi": ("atomic_add", "uint"), "andi": ("atomic_and", "uint"), "ori": ("atomic_or", "uint"),
+        "maxs": ("atomic_max", "int"), "mins": ("atomic_min", "int"), "maxu": ("atomic_max", "uint"),
+        "minu": ("atomic_min", "uint"), "assign": ("atomic_xchg", "uint"),
+    }  # fmt: skip
+    compare_and_swap = {32: "atomic_cmpxchg", 64: "atom_cmpxchg"}
+    volatile_pointer = "volatile {space}{type} *"
+
+    def atomic_function(self, kind: str, t: Type, space: str, combine: str) -> str:
+        """The function behind `atomic`: an instruction, or an exchange that repeats until nobody came between.
+
+        Elements of 8 and 16 bits are exchanged within their aligned 32 bits.
+        """
+        memory, value = self.memory(t.element), self.type(t)
+        size = 16 if t.element in self.storage else t.bits
+        word = self.unsigned_names["i64" if size == 64 else "i32"]
+
+        def pointer(type: str) -> str:
+            return self.volatile_pointer.format(space=self.spaces[space], type=type)
+
+        head = f"{self.function} void atomic_{kind}_{space}_{t.suffix}({pointer(memory)}p, {value} x)\n{{\n"
+        if size == 32 and t.element == "i32" and kind in self.native_atomics:
+            name, type = self.native_atomics[kind]
+            return f"{head}    {name}(({pointer(type)})p, ({type})x);\n}}\n"
+        swap = self.compare_and_swap[max(size, 32)]
+        if size >= 32:
+            whole = t.to(f"i{size}")
+            old = "old" if t == whole else self.reinterpret("old", t)
+            new = f"{combine}({old}, x)"
+            lines = [f"{pointer(word)}w = ({pointer(word)})p;"]
+            update = new if t == whole else self.reinterpret(new, whole)
+        else:
+            lines = [
+                f"{pointer(word)}w = ({pointer(word)})((size_t)p & ~(size_t)3);",
+                f"const {word} shift = ((size_t)p & 3) * 8, mask = {(1 << size) - 1}u << shift;",
+            ]
+            update = f"(old & ~mask) | (({word})put << shift)"
+        lines += [f"{word} seen = *w, old;", "do {", "    old = seen;"]
+        if size < 32:
+            stored = self.unsigned_names[f"i{size}"]
+            lines += [f"    {stored} got = old >> shift, put;", f"    {value} value = {self.unpack('got', t)};"]
+            lines += [f"    {self.repack(f'{combine}(value, x)', 'put', t)}"]
+        lines += [f"    seen = {swap}(w, old, {update});", "} while (seen != old);"]
+        return head + "".join(f"    {line}\n" for line in lines) + "}\n"
+
+    def unpack(self, bits: str, t: Type) -> str:
+        """The value of an element of 8 or 16 bits."""
+        if t.element == "f16":
+            return f"vload_half(0, (const half *)&{bits})"
+        return self.reinterpret(f"((uint){bits} << 16)", Type("f32")) if t.element == "bf16" else bits
+
+    def repack(self, x: str, bits: str, t: Type) -> str:
+        """The statement that gives `bits` the bits of a value."""
+        if t.element == "f16":
+            return f"vstore_half({x}, 0, (half *)&{bits});"
+        return f"{bits} = {self.reinterpret(x, Type('i32'))} >> 16;" if t.element == "bf16" else f"{bits} = {x};"
 
     def work_group(self, sizes: list[int]) -> str:
         """The attribute of a kernel that needs one work-group size."""

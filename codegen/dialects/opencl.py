@@ -7,11 +7,16 @@ from codegen.dialects.base import Language
 # Some drivers make a call of each builtin, which no loop vectoriser gets over (PoCL 3.0: fma 10 ms instead of
 # 1 ms over 4 M floats); the compiler's own builtins become instructions.
 INSTRUCTIONS = ("fma", "fabs", "sqrt", "rint", "round", "floor", "ceil", "trunc", "copysign")
+INT64_ATOMICS = (
+    "#ifdef cl_khr_int64_base_atomics",
+    "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable",
+    "#endif",
+)
 
 
 def header() -> str:
     """Contraction off, so that each operation rounds; C99 names of scalar float32 functions; vector conversion."""
-    lines = ["#pragma OPENCL FP_CONTRACT OFF", "#define fmodf fmod", "#ifdef __clang__"]
+    lines = ["#pragma OPENCL FP_CONTRACT OFF", *INT64_ATOMICS, "#define fmodf fmod", "#ifdef __clang__"]
     lines += ["#define CONVERT(x, type) __builtin_convertvector(x, type)"]
     lines += [f"#define {name}f __builtin_{name}f" for name in INSTRUCTIONS]
     lines += ["#else", "#define CONVERT(x, type) convert_##type(x)", "#define __has_builtin(x) 0"]

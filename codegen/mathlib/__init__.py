@@ -12,10 +12,10 @@ float64 is left to the language's builtins.
 from __future__ import annotations
 
 from codegen.builder import Builder
-from codegen.mathlib import exponential, inverse, rounding, special, trigonometric
+from codegen.mathlib import combine, exponential, inverse, rounding, special, trigonometric
 from codegen.mathlib.table import FUNCTIONS
 
-__all__ = ["BOUNDS", "expands", "exponential", "function", "inverse", "rounding", "special", "trigonometric"]
+__all__ = ["BOUNDS", "combine", "expands", "exponential", "function", "inverse", "rounding", "special", "trigonometric"]
 
 BOUNDS: dict[str, float] = {}
 
@@ -25,9 +25,8 @@ def expands(fn: str, element: str) -> bool:
     return (fn, element) in FUNCTIONS
 
 
-def function(fn: str, element: str, width: int) -> str:
+def function(fn: str, element: str, width: int, arity: int) -> str:
     """The MLIR text of a module with the function `fn_element[xwidth]`. Raises KeyError where there is none."""
     expansion = FUNCTIONS[fn, element]
     k = Builder(f"{fn}_{element}" + (f"x{width}" if width > 1 else ""))
-    arity = expansion.__code__.co_argcount - 1
     return k.finish_function(expansion(k, *(k.parameter(element, width) for _ in range(arity))))

@@ -1,0 +1,134 @@
+"""C99 with the vector types of GCC and clang, for `cc -O2 -march=native -ffp-contract=off -shared -fPIC`.
+
+A kernel is one function that loops over work groups and work items itself (`codegen.work_items`):
+
+    void NAME(void **args, const uint64_t global[3], const uint64_t local[3]);
+
+args[i] points at a buffer's address or at a scalar's bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from codegen.dialects.base import Language, Type, combination
+
+if TYPE_CHECKING:
+    from codegen.printer import Printer
+
+HEADER = """\
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#pragma STDC FP_CONTRACT OFF
+#define TYPES(T, name) VECTOR(T, name, 2) VECTOR(T, name, 4) VECTOR(T, name, 8) VECTOR(T, name, 16) VECTOR(T, name, 32)
+#define VECTOR(T, name, n) \\
+    typedef T name##n __attribute__((vector_size(n * sizeof(T)))); \\
+    typedef T name##n##_at __attribute__((vector_size(n * sizeof(T)), aligned(sizeof(T)), may_alias));
+TYPES(float, float) TYPES(double, double)
+TYPES(uint8_t, uint8x) TYPES(uint16_t, uint16x) TYPES(uint32_t, uint32x) TYPES(uint64_t, uint64x)
+TYPES(int8_t, int8x) TYPES(int16_t, int16x) TYPES(int32_t, int32x) TYPES(int64_t, int64x)
+static inline float as_float(uint32_t x) { float y; memcpy(&y, &x, 4); return y; }
+static inline uint32_t as_uint32_t(float x) { uint32_t y; memcpy(&y, &x, 4); return y; }
+static inline double as_double(uint64_t x) { double y; memcpy(&y, &x, 8); return y; }
+static inline uint64_t as_uint64_t(double x) { uint64_t y; memcpy(&y, &x, 8); return y; }
+static inline float from_half(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, size = (uint32_t)(h & 0x7fff) << 13;
+    float scaled = as_float(size) * 0x1p112f;
+    return as_float(sign | (size >= 0x0f800000 ? size | 0x7f800000 : as_uint32_t(scaled)));
+}
+static inline uint16_t to_half(float x) {
+    uint32_t bits = as_uint32_t(x), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    uint32_t scaled = as_uint32_t(as_float(size) * 0x1p-112f) >> 13;
+    return sign | (size >= 0x7f800000 ? 0x7c00 | (size >> 13 & 0x3ff) : scaled);
+}
+"""
+
+
+class C(Language):
+    """Vectors have the operators of the language; what else they need is written lane by lane."""
+
+    name = "c"
+    header = HEADER
+    kernel = ""
+    function = "static inline"
+    spaces = {"global": "", "workgroup": "", "private": ""}
+    storage = {"f16": "uint16_t", "bf16": "uint16_t"}
+    ids = {
+        "gpu.global_id": "global{d}",
+        "gpu.thread_id": "local{d}",
+        "gpu.block_id": "group{d}",
+        "gpu.block_dim": "local[{d}]",
+        "gpu.grid_dim": "groups{d}",
+    }
+    unroll = "#pragma GCC unroll 16"
+    long_suffix = "ull"
+    unsigned_names = {"i8": "uint8_t", "i16": "uint16_t", "i32": "uint32_t", "i64": "uint64_t"}
+    signed_names = {"i1": "int32_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t"}
+
+    def vector(self, name: str, width: int) -> str:
+        return f"{name.replace('_t', 'x')}{width}"
+
+    def splat(self, x: str, t: Type, signed: bool = False) -> str:
+        return self.pack([x] * t.width, t, signed)
+
+    def pack(self, lanes: list[str], t: Type, signed: bool = False) -> str:
+        return f"({self.type(t, signed)}){{{', '.join(lanes)}}}"
+
+    def lane(self, x: str, i: int) -> str:
+        return f"{x}[{i}]"
+
+    def any(self, x: str, t: Type) -> str:
+        return f"({' | '.join(self.lane(x, i) for i in range(t.width))}) != 0"
+
+    def shuffle(self, x: str, y: str, lanes: list[int], width: int, t: Type) -> str:
+        return self.pack([self.lane(x if i < width else y, i % width) for i in lanes], t)
+
+    def convert(self, x: str, target: Type, signed: bool = False) -> str:
+        name = self.type(target, signed)
+        return f"({name}){x}" if target.width == 1 else f"__builtin_convertvector({x}, {name})"
+
+    def reinterpret(self, x: str, target: Type, signed: bool = False) -> str:
+        name = self.type(target, signed)
+        return f"as_{name}({x})" if target.width == 1 else f"({name}){x}"
+
+    def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
+        if lanes == 1:
+            return super().select(c, a, b, t, lanes)
+        mask = t.to("i1" if t.bits == 32 else f"i{t.bits}")
+        c = c if raw or t.bits == 32 else self.convert(c, mask, signed=True)
+        bits = self.type(mask, True)
+        return f"({self.type(t)})((({c}) & ({bits}){a}) | (~({c}) & ({bits}){b}))"
+
+    def load(self, p: str, i: str, element: str, width: int) -> str:
+        if element != "f16":
+            return super().load(p, i, element, width)
+        lanes = [f"from_half({p}[{i}{f' + {lane}' if lane else ''}])" for lane in range(width)]
+        return lanes[0] if width == 1 else self.pack(lanes, Type("f32", width))
+
+    def store(self, x: str, p: str, i: str, element: str, width: int) -> str:
+        if element != "f16":
+            return super().store(x, p, i, element, width)
+        if width == 1:
+            return f"{p}[{i}] = to_half({x});"
+        return " ".join(f"{p}[{i} + {lane}] = to_half({self.lane(x, lane)});" for lane in range(width))
+
+    def atomic(self, p: Printer, kind: str, t: Type, space: str, memory: str, i: str, x: str) -> str:
+        """Work items run one after the other: a plain update."""
+        fn, value = combination(kind, t)
+        updated = p.need(fn, [self.load(memory, i, t.element, 1), x], value)
+        return self.store(updated, memory, i, t.element, 1)
+
+    def load_vector(self, p: str, i: str, t: Type) -> str:
+        return f"*(const {self.type(t._replace(element=self.stored(t)))}_at *)({p} + {i})"
+
+    def store_vector(self, x: str, p: str, i: str, t: Type) -> str:
+        return f"*({self.type(t._replace(element=self.stored(t)))}_at *)({p} + {i}) = {x};"
+
+    def stored(self, t: Type) -> str:
+        """The element that a type is in memory."""
+        return "i16" if t.element == "bf16" else t.element
+
+
+LANGUAGE = C()
