@@ -65,7 +65,7 @@ class Launcher:
 
         self.cl = cl
         self.context, self.queue = device(platform)
-        self.buffers = {name: [self._upload(a) for a in arrays] for name, arrays in buffers.items()}
+        self.buffers = {name: [self._upload(a) for a in arrays if a is not None] for name, arrays in buffers.items()}
         self.temps = [cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(n, 1)) for n in contraction.temps]
         self.launches = []
         for step in contraction.steps:

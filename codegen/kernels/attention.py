@@ -1,0 +1,293 @@
+"""Attention with online softmax: the scores live in registers and in a few lines of private memory, never in a buffer.
+
+    forward   each work item takes a block of queries and walks over the keys, block by block
+
+Products are register tiles as in `codegen.kernels.matmul`; keys are copied across once for a block of queries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Any, NamedTuple
+
+from codegen.builder import Buf, Builder, V
+from codegen.kernels.blocks import at_most, copy_block, lanes, store_row
+from codegen.kernels.contraction import fma
+from codegen.kernels.step import Step, Steps
+
+# Queries of a work item: the copy of a block of keys is used this often. benchmarks/kernels.py `attention`.
+QUERY_ROWS = 64
+# Vectors of keys in a block, and of a register tile (see matmul.REGISTER_TILES).
+KEY_VECTORS = 4
+TILE_ROWS = 4
+TILE_VECTORS = 4
+# Fewer queries than this (decoding) do not pay for copying the keys: two plain products and a softmax are better.
+FEWEST_QUERIES = 8
+
+Bind = Callable[[Builder], Callable[..., Any]]
+
+
+class AttentionSpec(NamedTuple):
+    """out[b, h, i] = softmax over j of (scale * q[b, h, i] . k[b, h, j] + bias[b, h, i, j]) @ v[b, h, j].
+
+    Each of q, k, v, bias is a bind: read([b, h, i, d], along=None, width=1) -> V in float32 (bool for a boolean bias);
+    vectors run along the last dim. out and lse are binds of write(index, [value], along=None); lse may be None.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    depth: int
+    value_depth: int
+    scale: float
+    causal: bool
+    q: Bind
+    k: Bind
+    v: Bind
+    out: Bind
+    lse: Bind | None = None
+    bias: Bind | None = None
+    boolean: bool = False
+    index_bits: int = 32
+    names: tuple[str, ...] = ("q", "k", "v", "bias", "out", "lse")
+
+
+def claims(spec: AttentionSpec, caps: Any) -> bool:
+    """Whether the kernel is better than two products and a softmax."""
+    return bool(caps.is_cpu) and spec.queries >= FEWEST_QUERIES and spec.keys >= FEWEST_QUERIES
+
+
+class Keys(NamedTuple):
+    """The keys as blocks of vectors. The last vectors are moved back to stay within the keys."""
+
+    count: int
+    width: int
+    vectors: int
+
+    @property
+    def block(self) -> int:
+        return self.vectors * self.width
+
+    @property
+    def blocks(self) -> int:
+        return ceil(self.count / self.block)
+
+    def start(self, k: Builder, number: V, v: V | int) -> V:
+        """The first key of vector v of a block."""
+        return at_most(k, number * self.block + v * self.width, self.count - self.width, self.count, self.block)
+
+    def fresh(self, k: Builder, number: V, v: int) -> V | None:
+        """Which lanes are keys that no other vector has; None for all."""
+        if self.count % self.block == 0:
+            return None
+        return self.start(k, number, v) + k.iota(self.width) >= number * self.block + v * self.width
+
+
+def key_blocks(count: int, caps: Any) -> Keys:
+    width = lanes(caps, 4, count)
+    return Keys(count, width, min(KEY_VECTORS, ceil(count / width)))
+
+
+def column_offsets(count: int, width: int) -> list[int]:
+    """Where the vectors of a row of `count` elements start; the last overlaps the one before."""
+    return [min(v * width, count - width) for v in range(ceil(count / width))]
+
+
+def multiply(
+    k: Builder, init: Sequence[V], rows: int, bounds: tuple[V | int, V | int], a: Callable[[int, V], V],
+    b: Callable[[V], list[V]],
+) -> list[V]:  # fmt: skip
+    """A register tile: init[r, v] + sum over p of a(r, p) * b(p)[v]."""
+    with k.for_(*bounds, init=init) as loop:
+        vectors = b(loop.iv)
+        sums = iter(loop.args)
+        loop.yield_(*[fma(k, x, y, next(sums)) for x in [a(r, loop.iv) for r in range(rows)] for y in vectors])
+    return loop.results
+
+
+def fold(k: Builder, fn: str, vectors: Sequence[V]) -> V:
+    """One vector out of several."""
+    total = vectors[0]
+    for v in vectors[1:]:
+        total = k.map(fn, total, v)
+    return total
+
+
+def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
+    """The forward kernel. caps: `Capabilities`."""
+    keys = key_blocks(spec.keys, caps)
+    rows = min(TILE_ROWS, spec.queries)
+    block = min(QUERY_ROWS, ceil(spec.queries / rows) * rows)
+    width = lanes(caps, 4, spec.value_depth)
+    offsets = column_offsets(spec.value_depth, width)
+
+    k = Builder(name, spec.index_bits, (1, 1, 1))
+    read_q, read_k, read_v = spec.q(k), spec.k(k), spec.v(k)
+    read_bias = spec.bias(k) if spec.bias else None
+    write_out = spec.out(k)
+    write_lse = spec.lse(k) if spec.lse else None
+    here = [k.global_id(2), k.global_id(1)]
+    scratch = {
+        "q": k.private("f32", block * spec.depth), "k": k.private("f32", spec.depth * keys.block),
+        "p": k.private("f32", rows * keys.block), "out": k.private("f32", block * spec.value_depth),
+        "top": k.private("f32", block), "sum": k.private("f32", block),
+    }  # fmt: skip
+    first = k.global_id(0) * block
+    tiles = ceil(block / rows)
+
+    def row(tile: V) -> V:
+        """The first query of a tile, moved back at the end."""
+        return at_most(k, first + tile * rows, spec.queries - rows, spec.queries, block)
+
+    load_queries(k, spec, scratch["q"], read_q, here, row, (tiles, rows), caps)
+    clear(k, scratch["out"], 0.0, caps)
+    clear(k, scratch["sum"], 0.0, caps)
+    clear(k, scratch["top"], -math.inf, caps)
+    stop: V | int = keys.blocks
+    if spec.causal:
+        stop = k.map("minimum", (first + (block - 1)) // keys.block + 1, keys.blocks)
+    with k.for_(0, stop) as outer:
+        load_keys(k, spec.depth, scratch["k"], read_k, here, keys, outer.iv)
+        with k.for_(0, tiles) as inner:
+            i, at = row(inner.iv), inner.iv * rows
+            scores = score_tile(k, spec, scratch, keys, rows, at)
+            for r in range(rows):
+                line = scores[r * keys.vectors : (r + 1) * keys.vectors]
+                line = masked(k, spec, keys, outer.iv, line, i + r, read_bias, here)
+                soften(k, scratch, line, at + r, r, keys, spec.value_depth, offsets, width)
+            for start in range(0, len(offsets), TILE_VECTORS):
+                part = offsets[start : start + TILE_VECTORS]
+                add_values(k, spec, scratch, keys, rows, at, part, width, read_v, here, outer.iv)
+    with k.for_(0, tiles) as last, k.for_(0, rows) as r:
+        at, i = last.iv * rows + r.iv, row(last.iv) + r.iv
+        with k.if_(i >= first + last.iv * rows):
+            total = k.load(scratch["sum"], at)
+            share = k.select(total == 0.0, 0.0, 1.0 / total)
+
+            def put(_: Any, i: V, j: V, value: V, width: int = 1) -> None:
+                write_out([*here, i, j], [value * share], 3 if width > 1 else None)
+
+            columns = 0, spec.value_depth
+            store_row(k, put, scratch["out"], at * spec.value_depth, i, here[0], k.const(0, "index"), columns, width)
+            if write_lse:
+                top = k.load(scratch["top"], at)
+                write_lse([*here, i], [k.select(total == 0.0, -math.inf, k.map("log", total) + top)])
+    args = ("q", "k", "v", *(("bias",) if spec.bias else ()), "out", *(("lse",) if spec.lse else ()))
+    step = Step(name, k.finish(), renamed(spec, args), (ceil(spec.queries / block), spec.heads, spec.batch), (1, 1, 1))
+    return Steps([step], [])
+
+
+def renamed(spec: AttentionSpec, args: Sequence[str]) -> tuple[str, ...]:
+    """The caller's names of these operands."""
+    known = dict(zip(AttentionSpec._field_defaults["names"], spec.names, strict=True))
+    return tuple(known[a] for a in args)
+
+
+def clear(k: Builder, buffer: Buf, value: float, caps: Any) -> None:
+    """Fill private memory."""
+    size = buffer.size or 0
+    width = lanes(caps, 4, size)
+    with k.for_(0, size // width) as loop:
+        k.store(buffer, loop.iv * width, k.const(value, "f32", width))
+    with k.for_(size // width * width, size) as loop:
+        k.store(buffer, loop.iv, k.const(value, "f32"))
+
+
+def load_queries(
+    k: Builder, spec: AttentionSpec, buffer: Buf, read: Callable[..., V], here: list[V], row: Callable[[V], V],
+    tiles: tuple[int, int], caps: Any,
+) -> None:  # fmt: skip
+    """The block's queries, scaled, row by row."""
+    width = lanes(caps, 4, spec.depth)
+    with k.for_(0, tiles[0]) as tile, k.for_(0, tiles[1]) as r:
+        base = (tile.iv * tiles[1] + r.iv) * spec.depth
+        for offset in column_offsets(spec.depth, width):
+            v = read([*here, row(tile.iv) + r.iv, offset], 3 if width > 1 else None, width)
+            k.store(buffer, base + offset, v * spec.scale)
+
+
+def load_keys(
+    k: Builder, depth: int, buffer: Buf, read: Callable[..., V], here: list[V], keys: Keys, number: V
+) -> None:
+    """A block of keys (or values), across: [depth, block]."""
+
+    def load(_: V, d: V, key: V, width: int = 1) -> V:
+        return read([*here, key, d], 3 if width > 1 else None, width)
+
+    with k.for_(0, keys.vectors) as v:
+        bounds = k.const(0, "index"), k.const(depth, "index")
+        copy_block(
+            k, load, here[0], bounds, keys.start(k, number, v.iv), keys.width, 0,
+            lambda d, x: k.store(buffer, d * keys.block + v.iv * keys.width, x),
+        )  # fmt: skip
+
+
+def score_tile(k: Builder, spec: AttentionSpec, scratch: dict[str, Buf], keys: Keys, rows: int, at: V) -> list[V]:
+    """Scores of `rows` queries from `at` on with the block of keys."""
+    return multiply(
+        k, [k.const(0.0, "f32", keys.width)] * (rows * keys.vectors), rows, (0, spec.depth),
+        lambda r, d: k.load(scratch["q"], (at + r) * spec.depth + d),
+        lambda d: [k.load(scratch["k"], d * keys.block + v * keys.width, keys.width) for v in range(keys.vectors)],
+    )  # fmt: skip
+
+
+def masked(
+    k: Builder, spec: AttentionSpec, keys: Keys, number: V, line: Sequence[V], i: V,
+    read_bias: Callable[..., V] | None, here: list[V],
+) -> list[V]:  # fmt: skip
+    """A row of scores with its bias; -inf where the query may not look or the key has been met before."""
+    found = []
+    for v, scores in enumerate(line):
+        start = keys.start(k, number, v)
+        if read_bias:
+            bias = read_bias([*here, i, start], 3 if keys.width > 1 else None, keys.width)
+            scores = k.select(bias, scores, -math.inf) if spec.boolean else scores + bias
+        seen = keys.fresh(k, number, v)
+        if spec.causal:
+            past = start + k.iota(keys.width) <= i
+            seen = past if seen is None else seen & past
+        found.append(scores if seen is None else k.select(seen, scores, -math.inf))
+    return found
+
+
+def soften(
+    k: Builder, scratch: dict[str, Buf], line: Sequence[V], at: V, r: int, keys: Keys, depth: int,
+    offsets: Sequence[int], width: int,
+) -> None:  # fmt: skip
+    """One online softmax step for a row: its weights go to scratch, its sum and output so far are rescaled."""
+    old = k.load(scratch["top"], at)
+    top = k.map("maximum", old, k.reduce("maximum", fold(k, "maximum", line)))
+    shift = k.select(top == -math.inf, 0.0, top)
+    factor = k.map("exp", old - shift)
+    weights = [k.map("exp", scores - shift) for scores in line]
+    for v, w in enumerate(weights):
+        k.store(scratch["p"], r * keys.block + v * keys.width, w)
+    total = k.reduce("add", fold(k, "add", weights))
+    k.store(scratch["sum"], at, fma(k, k.load(scratch["sum"], at), factor, total))
+    k.store(scratch["top"], at, top)
+    with k.if_(top != old):
+        so_far = [k.load(scratch["out"], at * depth + offset, width) for offset in offsets]
+        for offset, v in zip(offsets, so_far, strict=True):
+            k.store(scratch["out"], at * depth + offset, v * factor)
+
+
+def add_values(
+    k: Builder, spec: AttentionSpec, scratch: dict[str, Buf], keys: Keys, rows: int, at: V, offsets: Sequence[int],
+    width: int, read: Callable[..., V], here: list[V], number: V,
+) -> None:  # fmt: skip
+    """Add weights x values to some columns of the output of a tile."""
+    places = [(at + r) * spec.value_depth + offset for r in range(rows) for offset in offsets]
+    with k.for_(0, keys.vectors, init=[k.load(scratch["out"], p, width) for p in places]) as loop:
+        start = keys.start(k, number, loop.iv)
+        loop.yield_(
+            *multiply(
+                k, loop.args, rows, (0, keys.width),
+                lambda r, lane: k.load(scratch["p"], r * keys.block + loop.iv * keys.width + lane),
+                lambda lane: [read([*here, start + lane, offset], 3 if width > 1 else None, width) for offset in offsets],
+            )
+        )  # fmt: skip
+    for p, v in zip(places, loop.results, strict=True):
+        k.store(scratch["out"], p, v)

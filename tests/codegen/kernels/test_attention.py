@@ -1,0 +1,91 @@
+"""Attention against float64 NumPy."""
+
+import numpy as np
+import pytest
+
+from codegen.kernels.attention import AttentionSpec, attention, claims
+from tests.codegen.kernels.contract import Launcher
+from tests.codegen.kernels.test_matmul import CPU, GPU
+
+
+def dense(shape, dtype="f32", readonly=True):
+    """A dense buffer as an operand, or as a result."""
+    strides = [int(np.prod(shape[d + 1 :])) for d in range(len(shape))]
+
+    def bind(k):
+        buffer = k.buffer(dtype, readonly=readonly)
+
+        def at(index):
+            return sum((i * s for i, s in zip(index, strides, strict=True)), k.const(0, "index"))
+
+        def read(index, along=None, width=1):
+            return k.load(buffer, at(index), width)
+
+        def write(index, values, along=None):
+            k.store(buffer, at(index), values[0])
+
+        return read if readonly else write
+
+    return bind
+
+
+def inputs(batch, heads, queries, keys, depth, value_depth, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = (queries, depth), (keys, depth), (keys, value_depth)
+    return [rng.standard_normal((batch, heads, *s), dtype=np.float32) for s in shapes]
+
+
+def softmax_scores(q, k, scale, causal, bias):
+    """Weights and logsumexp in float64; rows that see nothing are 0."""
+    s = scale * q.astype(np.float64) @ k.astype(np.float64).swapaxes(-1, -2)
+    if bias is not None:
+        s = np.where(bias, s, -np.inf) if bias.dtype == bool else s + bias
+    if causal:
+        s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf)
+    top = s.max(-1, keepdims=True)
+    e = np.exp(s - np.where(np.isinf(top), 0, top))
+    total = e.sum(-1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(total == 0, 0, e / total), (np.log(total) + np.where(np.isinf(top), 0, top))[..., 0]
+
+
+def make_spec(q, k, v, causal, bias, **more):
+    shape = (*q.shape[:2], q.shape[2], k.shape[2], q.shape[3], v.shape[3])
+    boolean = bias is not None and bias.dtype == bool
+    given = None if bias is None else dense(bias.shape, "bool" if boolean else "f32")
+    return AttentionSpec(
+        *shape, 0.3, causal, dense(q.shape), dense(k.shape), dense(v.shape), bias=given, boolean=boolean, **more
+    )
+
+
+SHAPES = [
+    (1, 1, 8, 8, 8, 8), (2, 3, 64, 64, 64, 64), (1, 2, 100, 100, 40, 40), (1, 2, 33, 150, 24, 80), (1, 2, 130, 70, 128, 16),
+    (1, 1, 9, 20, 5, 7), (1, 1, 257, 257, 96, 96),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bias", [None, "float", "bool"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_forward(shape, causal, bias):
+    q, k, v = inputs(*shape)
+    rng = np.random.default_rng(1)
+    scores = (*q.shape[:3], k.shape[2])
+    given = None if bias is None else rng.random(scores) < 0.5 if bias == "bool" else rng.standard_normal(scores, np.float32)
+    if bias == "bool":
+        given[0, 0, 3] = False
+    out, lse = np.empty((*q.shape[:3], v.shape[3]), np.float32), np.empty(q.shape[:3], np.float32)
+    spec = make_spec(q, k, v, causal, given, out=dense(out.shape, readonly=False), lse=dense(lse.shape, readonly=False))
+    launcher = Launcher(attention("attention", spec, CPU), {"q": [q], "k": [k], "v": [v], "bias": [given], "out": [out], "lse": [lse]})
+    launcher.run()
+    weights, exact_lse = softmax_scores(q, k, 0.3, causal, given)
+    np.testing.assert_allclose(launcher.read("out", out), weights @ v, rtol=2e-5, atol=1e-5)
+    np.testing.assert_allclose(launcher.read("lse", lse), exact_lse, rtol=1e-5, atol=1e-6)
+
+
+def test_decoding_and_gpus_are_left_to_plain_products():
+    q, k, v = inputs(1, 1, 1, 64, 64, 64)
+    assert not claims(make_spec(q, k, v, False, None, out=None), CPU)
+    q, k, v = inputs(1, 1, 64, 64, 64, 64)
+    assert claims(make_spec(q, k, v, False, None, out=None), CPU)
+    assert not claims(make_spec(q, k, v, False, None, out=None), GPU)
