@@ -1,4 +1,4 @@
-"""Lazy tensors between processes: they travel through host memory, and have none to share."""
+"""Lazy storages in files and between processes: they travel through host memory, and have none to share."""
 
 from __future__ import annotations
 
@@ -33,11 +33,27 @@ def _share_memory(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return _share_host_memory(storage)
 
 
+def _write_file(storage: torch.UntypedStorage, *arguments: Any) -> None:
+    host = storage.cpu() if storage.device.type == "lazy" else storage
+    _write_host_file(host, *arguments)
+
+
+def _set_from_file(storage: torch.UntypedStorage, *arguments: Any) -> torch.UntypedStorage:
+    if storage.device.type != "lazy":
+        return _set_host_from_file(storage, *arguments)
+    host = torch.UntypedStorage(storage.nbytes())
+    _set_host_from_file(host, *arguments)
+    return storage.copy_(host)
+
+
+_write_host_file, _set_host_from_file = torch.UntypedStorage._write_file, torch.UntypedStorage._set_from_file
 _share_host_memory = torch.UntypedStorage.share_memory_
 
 
 def install() -> None:
-    """Teaches torch.multiprocessing about lazy tensors."""
+    """Teaches pickle (whose storages torch writes from memory) and torch.multiprocessing about lazy tensors."""
+    torch.UntypedStorage._write_file = _write_file
+    torch.UntypedStorage._set_from_file = _set_from_file
     ForkingPickler.register(torch.Tensor, _reduce)
     ForkingPickler.register(Parameter, _reduce)
     torch.UntypedStorage.share_memory_ = _share_memory

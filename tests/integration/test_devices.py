@@ -73,7 +73,7 @@ except RuntimeError as error:
 else:
     raise SystemExit("mixing devices did not raise")
 """
-    environment = {"LAZY_DRIVER": "simgpu", "LAZY_SIM_DEVICES": "2"}
+    environment = {"LAZY_DRIVER": "simgpu", "LAZY_SIM_SET": "devices=2"}
     run_python(program, environment)
 
 
