@@ -200,9 +200,9 @@ class Builder:
     # Arguments and memory
 
     def buffer(self, dtype: str, readonly: bool = False) -> Buf:
-        """The next kernel argument: a pointer to elements of dtype."""
+        """The next kernel argument: a pointer to elements of dtype. What is readonly no other argument writes."""
         buf = Buf(f"%a{len(self._args)}", dtype, readonly=readonly)
-        self._args.append(f"{buf.name}: {buf.type}")
+        self._args.append(f"{buf.name}: {buf.type}{' {llvm.noalias}' if readonly else ''}")
         return buf
 
     def arg(self, dtype: str) -> V:
@@ -376,8 +376,15 @@ class Builder:
             op = "arith.trunci" if a > b else "arith.extsi" if source == "i" else "arith.extui"
         return self._convert(op, v, dtype)
 
-    def bitcast(self, v: V, dtype: str) -> V:
-        """The same bits as another dtype of the same size."""
+    def bitcast(self, v: V, dtype: str, half: str = "") -> V:
+        """The same bits as another dtype of the same size.
+
+        half: the half type that an f32 value stands for. A half type as `dtype` gives the f32 value of 16 bits.
+        """
+        if half:
+            v = self._convert("arith.truncf", v, half)
+        if dtype in HALVES:
+            return self._convert("arith.extf", self._convert("arith.bitcast", v, dtype), "f32")
         if mlir_type(v.dtype) == mlir_type(dtype):
             return V(self, v.name, dtype, v.width)
         return self._convert("arith.bitcast", v, dtype)

@@ -96,6 +96,7 @@ class Printer:
         self.names: dict[Any, str] = {}
         self.constants: dict[Any, Any] = {}
         self.stored: set[Any] = set()
+        self.alone: set[Any] = set()
         self.types: dict[Any, Type] = {}
         self.indent = "    "
         self.count = 0
@@ -108,6 +109,7 @@ class Printer:
         block = f.regions[0].blocks[0]
         n = self.argument_count(f)
         self.stored = self.written(block)
+        self.alone = self.unaliased(f)
         parameters, local = [], []
         for i, a in enumerate(block.arguments):
             self.names[a] = name = f"a{i}" if i < n else f"l{i - n}"
@@ -128,6 +130,12 @@ class Printer:
     def argument_count(self, f: Any) -> int:
         """Arguments of a kernel; its block has the work-group memory as further ones."""
         return len(mlir.bindings()[0].TypeAttr(f.attributes["function_type"]).value.inputs)
+
+    def unaliased(self, f: Any) -> set[Any]:
+        """The arguments that point to memory which no other argument points to."""
+        if "arg_attrs" not in f.attributes:
+            return set()
+        return {a for a, d in zip(f.regions[0].blocks[0].arguments, f.attributes["arg_attrs"]) if "llvm.noalias" in d}
 
     def function(self, f: Any) -> None:
         """A func.func as a function that returns its one result."""
@@ -248,7 +256,10 @@ class Printer:
     def variable(self, value: Any, name: str = "") -> str:
         """The declarator of a variable for a value."""
         type = self.ctype(value)
-        return f"{type}{'' if type.endswith('*') else ' '}{name or self.names[value]}"
+        between = "" if type.endswith("*") else " "
+        if value in self.alone:
+            between = self.lang.restrict
+        return f"{type}{between}{name or self.names[value]}"
 
     def id(self, op: Any) -> str:
         """Where a work item is along an axis."""

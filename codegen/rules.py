@@ -15,6 +15,7 @@ from codegen.dialects import Type
 if TYPE_CHECKING:
     from codegen.printer import Printer
 
+HALVES = ("f16", "bf16")
 Rule = Callable[["Printer", Any], "str | None"]
 RULES: dict[str, Rule] = {}
 
@@ -225,8 +226,14 @@ def _(p: Printer, op: Any) -> str:
 
 @rule("arith.bitcast")
 def _(p: Printer, op: Any) -> str:
+    """The bits as another type. A half type's bits are taken from the f32 value that stands for it."""
     a, result = op.operands[0], op.results[0]
-    return p.lang.reinterpret(p[a], p.type(result))
+    source, target = p.type(a), p.type(result)
+    if source.element in HALVES:
+        return p.lang.convert(p.need(f"bits_{source.element}", [p[a]], source.to("f32")), target)
+    if target.element in HALVES:
+        return p.need(f"value_{target.element}", [p.lang.convert(p[a], target.to("i32"))], target.to("i32"))
+    return p.lang.reinterpret(p[a], target)
 
 
 # Lanes

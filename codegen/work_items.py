@@ -26,6 +26,7 @@ class ItemPrinter(Printer):
     def kernel(self, f: Any) -> None:
         block = f.regions[0].blocks[0]
         self.stored = self.written(block)
+        self.alone = self.unaliased(f)
         self.shared: set[Any] = set()
         self.segment: list[Callable[[], None]] = []
         n = self.argument_count(f)
@@ -42,7 +43,8 @@ class ItemPrinter(Printer):
 
     def argument(self, i: int, argument: Any) -> None:
         self.names[argument] = f"a{i}"
-        self.line(f"{self.variable(argument)} = *({self.variable(argument, '*')})args[{i}];")
+        type = self.ctype(argument)
+        self.line(f"{self.variable(argument)} = *({type}{'' if type.endswith('*') else ' '}*)args[{i}];")
 
     def flat(self, block: Any) -> None:
         """One loop over all work items: compilers vectorise it whatever the size of the groups."""

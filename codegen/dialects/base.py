@@ -72,6 +72,7 @@ class Language:
         "gpu.grid_dim": "get_num_groups({d})",
     }
     barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
+    restrict = "restrict "
     unroll = "#pragma unroll"
     long_suffix = "ul"
     unsigned_names = {"i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}

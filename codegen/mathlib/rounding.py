@@ -1,4 +1,4 @@
-"""Rounding of f32 to what half types hold."""
+"""Half types: rounding of f32 to what they hold, and their bits."""
 
 from __future__ import annotations
 
@@ -26,3 +26,34 @@ def round_f16(k: Builder, x: V) -> V:
     finite = k.select(size < 0x38800000, small, normal)
     limited = k.select(size >= 0x477FF000, k.const(0x7F800000, "u32", x.width), finite)
     return k.bitcast(sign | k.select(size > 0x7F800000, size | 0x7FC00000, limited), "f32")
+
+
+@define("bits_bf16")
+def bits_bf16(k: Builder, x: V) -> V:
+    """The 16 bits of an f32 that a bf16 holds."""
+    return k.bitcast(x, "u32") >> 16
+
+
+@define("value_bf16", "i32")
+def value_bf16(k: Builder, bits: V) -> V:
+    """The value that 16 bits have as a bf16."""
+    return k.bitcast(k.bitcast(bits, "u32") << 16, "f32")
+
+
+@define("bits_f16")
+def bits_f16(k: Builder, x: V) -> V:
+    """The 16 bits of an f32 that an f16 holds. The product makes its exponent that of a half, or a subnormal's."""
+    bits = k.bitcast(x, "u32")
+    size = bits & 0x7FFFFFFF
+    finite = k.bitcast(k.bitcast(size, "f32") * 2.0**-112, "u32") >> 13
+    special = ((size >> 13) & 0x3FF) | 0x7C00
+    return ((bits >> 16) & 0x8000) | k.select(size >= 0x7F800000, special, finite)
+
+
+@define("value_f16", "i32")
+def value_f16(k: Builder, bits: V) -> V:
+    """The value that 16 bits have as an f16."""
+    bits = k.bitcast(bits, "u32")
+    size = (bits & 0x7FFF) << 13
+    finite = k.bitcast(k.bitcast(size, "f32") * 2.0**112, "u32")
+    return k.bitcast(((bits & 0x8000) << 16) | k.select(size >= 0x0F800000, size | 0x7F800000, finite), "f32")
