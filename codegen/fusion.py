@@ -12,105 +12,16 @@ reduction group `reduced` holds the variables that are summed over; members that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from math import prod
 
-from codegen.index import Dyn, Expr, Index, Var, contiguous, linear, variable
+from codegen.groups import (
+    IN_PLACE, INLINE, LEAVES, MAX_BUFFERS, MAX_ROW, MAX_WEIGHT, RANDOM_WEIGHT, RECOMPUTE_WEIGHT, REDUCTIONS,
+    SCALAR_RECOMPUTE_WEIGHT, Group, Misfit, Uses, apart, bits, identity, index_vars, memory_index, nbytes,
+    operand_space, same_view, space, weight,
+)  # fmt: skip
+from codegen.index import Dyn, Expr, Index, Var, contiguous
 from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index, result_index
-from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
-
-REDUCTIONS = frozenset(("sum", "prod", "amax", "amin", "argmax", "argmin"))
-LEAVES = frozenset(("load", "param", "full", "iota", "rand_bits"))
-INLINE = LEAVES | VIEWS | {"pad", "cat", "gather", "index"}
-# Anchors that update the memory of their result: what follows them is another kernel.
-IN_PLACE = frozenset(("index_put", "scatter", "nonzero"))
-
-# Computing a value again costs its operations, keeping it costs a write and a read: below this weight (an addition
-# is 1) and when it reads no more bytes than it has, again is cheaper. benchmarks: elementwise chain, GPT training.
-RECOMPUTE_WEIGHT = 6
-# One number for the whole kernel is computed once per work item, so longer chains pay too. benchmarks: optimizer step.
-SCALAR_RECOMPUTE_WEIGHT = 24
-# Operations per kernel: compile time of OpenCL compilers grows faster than linearly, and registers run out.
-MAX_WEIGHT = 400
-# Buffers per kernel; devices give fewer through `max_kernel_args`. Each buffer may bring an offset argument.
-MAX_BUFFERS = 48
-# A row that is read again by a later phase of the same kernel should still be in the cache (elements).
-MAX_ROW = 1 << 16
-
-_HEAVY = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
-    "erf erfc erf_inv lgamma digamma pow fmod remainder".split()
-)
-HEAVY_WEIGHT = 8
-RANDOM_WEIGHT = 100
-
-
-def weight(node: Node) -> int:
-    return HEAVY_WEIGHT if node.attrs.get("fn") in _HEAVY else RANDOM_WEIGHT if node.op == "rand_bits" else 1
-
-
-def nbytes(value: Value) -> int:
-    return prod(value.shape) * BY_NAME[value.dtype].bytes
-
-
-def space(shape: Iterable[int]) -> tuple[Var, ...]:
-    """Fresh loop variables over `shape`; equal shapes have equal variables."""
-    return tuple(Var(i, n) for i, n in enumerate(shape))
-
-
-def identity(vars: Iterable[Var]) -> Index:
-    """The index that walks the variables; a dim of size 1 stands still."""
-    return tuple(variable(v) if v.size != 1 else Expr() for v in vars)
-
-
-def memory_index(node: Node, index: Index) -> Expr:
-    """The byte that a load or store touches, relative to its slot."""
-    size = BY_NAME[(node.outputs or node.inputs)[0].dtype].bytes
-    return linear(index, node.attrs["strides"], node.attrs["offset"]) * size
-
-
-@dataclass(eq=False)
-class Group:
-    """One kernel to be. `anchor`: the contraction, sort.. that it is built around, or None for plain loops."""
-
-    id: int
-    domain: tuple[int, ...]
-    anchor: Node | None = None
-    reduced: frozenset[Var] = frozenset()
-    nodes: list[Node] = field(default_factory=list)
-    index: dict[Value, Index] = field(default_factory=dict)
-    reads: dict[Value, set[Index]] = field(default_factory=dict)
-    touched: dict[int, set[Expr]] = field(default_factory=dict)  # slot -> bytes that are loaded
-    stores: dict[Node, Index] = field(default_factory=dict)
-    at: dict[Node, Index] = field(default_factory=dict)  # reductions -> the index of their operand
-    weight: int = 0
-
-    @property
-    def vars(self) -> tuple[Var, ...]:
-        return space(self.domain)
-
-    @property
-    def parallel(self) -> frozenset[Var]:
-        return frozenset(self.vars) - self.reduced
-
-    def buffers(self) -> int:
-        return len(self.reads) + len(self.touched) + len(self.stores)
-
-
-@dataclass
-class Uses:
-    """What a node needs when it is computed at a given index of a group."""
-
-    reads: dict[Value, set[Index]] = field(default_factory=dict)
-    loads: list[tuple[Node, Expr]] = field(default_factory=list)
-    random: list[Node] = field(default_factory=list)
-    rows: bool = False  # reads the result of a reduction of the group
-    weight: int = 0
-
-
-class Misfit(Exception):
-    """The node cannot be computed in this group."""
 
 
 class Fusion:
@@ -134,7 +45,7 @@ class Fusion:
         for node in graph.nodes:
             if node.op not in INLINE:
                 self._place(node)
-        self.groups = self._ordered()
+        self.sort()
 
     def ancestors(self, group: Group) -> int:
         """The groups that must run before `group`, as bits of their ids."""
@@ -215,8 +126,10 @@ class Fusion:
         elif node.op == "rand_bits":
             leaves.append((node,))
         elif node.op not in LEAVES:
+            inner: list[tuple[Group, Index | None]] = []
             for operand in node.inputs:
-                self._sources(operand, producers, leaves)
+                self._sources(operand, inner, leaves)
+            producers += [(group, None) for group, _ in inner]
 
     def _known(self, group: Group, shape: tuple[int, ...]) -> Index | None:
         """The index of some full-size member of this shape."""
@@ -263,30 +176,20 @@ class Fusion:
         uses = Uses(weight=weight(node))
         if group.anchor is node:
             for i, operand in enumerate(node.inputs):
-                self._walk(group, operand, identity(operand_space(i, operand)), uses, recompute, set())
+                self.walk(group, operand, identity(operand_space(i, operand)), uses, recompute, set())
         else:
             seen: set[tuple[Value, Index]] = set()
             for operand in node.inputs:
-                self._walk(group, operand, index, uses, recompute, seen)
+                self.walk(group, operand, index, uses, recompute, seen)
         if group.weight + uses.weight > MAX_WEIGHT and group.nodes:
             raise Misfit
         if group.anchor and group.anchor.op in IN_PLACE and node is not group.anchor:
             self._check_direct(group, node, index)
         reduced, result = self._result(group, node, index, uses)
-        before = self._before(group, node, uses)
-        after = self._after(group, node, uses)
-        ancestors = self._ancestors[group.id]
-        for other in before:
-            if other is group or self._ancestors[other.id] >> group.id & 1:
-                raise Misfit
-            ancestors |= self._ancestors[other.id] | 1 << other.id
-        for other in after:
-            if ancestors >> other.id & 1:
-                raise Misfit
+        before = self._before(group, uses) + (self._before_store(group, node) if node.op == "store" else [])
+        after = self.check_uses(group, uses, before)
         self._check_in_place(group, node, index, uses)
-        new_reads = sum(v not in group.reads for v in uses.reads)
-        new_slots = len({load.attrs["slot"] for load, _ in uses.loads} - set(group.touched))
-        if group.nodes and group.buffers() + new_reads + new_slots + (node.op == "store") > self.max_buffers:
+        if node.op == "store" and group.nodes and group.buffers() >= self.max_buffers:
             raise Misfit
         group.reduced = reduced
         group.nodes.append(node)
@@ -296,23 +199,47 @@ class Fusion:
             group.index[value] = result if group.anchor is not node else identity(space(value.shape))
         if node.op in REDUCTIONS:
             group.at[node] = index
-        for value, indices in uses.reads.items():
-            group.reads.setdefault(value, set()).update(indices)
-            self._readers.setdefault((value,), []).append(group)
-        for load, byte in uses.loads:
-            group.touched.setdefault(load.attrs["slot"], set()).add(byte)
-            self._readers.setdefault((load.attrs["slot"], load.attrs["offset"]), []).append(group)
         for random in uses.random:
             self._readers.setdefault((random,), []).append(group)
         if node.op == "store":
             group.stores[node] = index
             self._placed[node] = group
-        for other in before:
+        self.use(group, uses, before, after)
+
+    def check_uses(self, group: Group, uses: Uses, before: Iterable[Group] = ()) -> list[Group]:
+        """The groups that overwrite what is used, and so must run after `group`. before: what else must run first.
+
+        Raises Misfit where that has no order, or there are too many buffers.
+        """
+        ancestors = self._ancestors[group.id]
+        for other in (*before, *self._before(group, uses)):
+            if other is group or self._ancestors[other.id] >> group.id & 1:
+                raise Misfit
+            ancestors |= self._ancestors[other.id] | 1 << other.id
+        after = self._after(group, uses)
+        if any(ancestors >> other.id & 1 for other in after):
+            raise Misfit
+        reads = sum(v not in group.reads for v in uses.reads)
+        slots = len({load.attrs["slot"] for load, _ in uses.loads} - group.touched.keys())
+        if group.nodes and group.buffers() + reads + slots > self.max_buffers:
+            raise Misfit
+        return after
+
+    def use(self, group: Group, uses: Uses, before: Iterable[Group] = (), after: Iterable[Group] | None = None) -> None:
+        """Record what the group uses, and the order that follows from it."""
+        for value, indices in uses.reads.items():
+            group.reads.setdefault(value, set()).update(indices)
+            self._readers.setdefault((value,), []).append(group)
+        for load, byte in uses.loads:
+            group.touched.setdefault(load.attrs["slot"], set()).add(byte)
+            group.loads.add(load)
+            self._readers.setdefault((load.attrs["slot"], load.attrs["offset"]), []).append(group)
+        for other in (*before, *self._before(group, uses)):
             self._precede(other, group)
-        for other in after:
+        for other in self._after(group, uses) if after is None else after:
             self._precede(group, other)
 
-    def _walk(
+    def walk(
         self, group: Group, value: Value, index: Index, uses: Uses, recompute: bool, seen: set[tuple[Value, Index]]
     ) -> None:
         """Collect what `value` at `index` needs. Raises Misfit where a member of the group is needed elsewhere."""
@@ -322,37 +249,40 @@ class Fusion:
         seen.add((value, index))
         node = value.node
         if node.op in VIEWS:
-            self._walk(group, node.inputs[0], operand_index(node, index), uses, recompute, seen)
+            self.walk(group, node.inputs[0], operand_index(node, index), uses, recompute, seen)
         elif node.op == "load":
             uses.loads.append((node, memory_index(node, index)))
         elif node.op == "map" or node.op not in INLINE:
             self._walk_member(group, value, index, uses, recompute, seen)
         elif node.op in ("pad", "cat"):
             for operand, at, _ in moved_operands(node, index):
-                self._walk(group, operand, at, uses, recompute, seen)
+                self.walk(group, operand, at, uses, recompute, seen)
         elif node.op in ("gather", "index"):
             numbers, at = indexed_operands(node, index, lambda v, i, size: self._dynamic(group, v, i, size))
             for operand, i in numbers:
-                self._walk(group, operand, i, uses, recompute, seen)
-            self._walk(group, node.inputs[0], at, uses, recompute, seen)
+                self.walk(group, operand, i, uses, recompute, seen)
+            self.walk(group, node.inputs[0], at, uses, recompute, seen)
         elif node.op == "rand_bits":
             uses.weight += RANDOM_WEIGHT
             uses.random.append(node)
             for operand in node.inputs:
-                self._walk(group, operand, (), uses, recompute, seen)
+                self.walk(group, operand, (), uses, recompute, seen)
 
     def _walk_member(
         self, group: Group, value: Value, index: Index, uses: Uses, recompute: bool, seen: set[tuple[Value, Index]]
     ) -> None:
         """A computed value: of this group at its own index, computed again, or read from memory."""
         mine = self.owner[value] is group
+        if value in group.reads:
+            uses.reads.setdefault(value, set()).add(index)
+            return
         if mine and group.index[value] == index:
             uses.rows |= value.node.op in REDUCTIONS or index_vars(index) <= group.parallel and bool(group.reduced)
             return
         if value in self.inlined and (recompute or mine):
             uses.weight += weight(value.node)
             for operand in value.node.inputs:
-                self._walk(group, operand, index, uses, recompute, seen)
+                self.walk(group, operand, index, uses, recompute, seen)
         elif mine:
             raise Misfit
         else:
@@ -407,20 +337,20 @@ class Fusion:
 
     # Order and memory hazards
 
-    def _before(self, group: Group, node: Node, uses: Uses) -> list[Group]:
-        """Groups that must have run: producers of what is read, earlier stores to slots that are read or written."""
+    def _before(self, group: Group, uses: Uses) -> list[Group]:
+        """Groups that must have run: producers of what is read, earlier stores to slots that are read."""
         before = [self.owner[v] for v in uses.reads]
         for load, _ in uses.loads:
             before += [self._placed[s] for s in self._stores(load, earlier=True)]
-        if node.op == "store":
-            slot = node.attrs["slot"]
-            before += [self._placed[s] for s in self._stores(node, earlier=True) if self._placed[s] is not group]
-            for other in self.groups:
-                if other is not group and slot in other.touched:
-                    before.append(other)
         return list(dict.fromkeys(before))
 
-    def _after(self, group: Group, node: Node, uses: Uses) -> list[Group]:
+    def _before_store(self, group: Group, store: Node) -> list[Group]:
+        """Groups that must have run before a store: earlier readers and writers of its slot."""
+        before = [self._placed[s] for s in self._stores(store, earlier=True)]
+        before += [g for g in self.groups if store.attrs["slot"] in g.touched]
+        return [g for g in dict.fromkeys(before) if g is not group]
+
+    def _after(self, group: Group, uses: Uses) -> list[Group]:
         """Groups that must run later: they overwrite what is read here."""
         after = [self._placed[s] for load, _ in uses.loads for s in self._stores(load, earlier=False) if s in self._placed]
         return [g for g in dict.fromkeys(after) if g is not group]
@@ -473,8 +403,8 @@ class Fusion:
             if group is then or self._ancestors[group.id] >> then.id & 1:
                 self._ancestors[group.id] |= bits
 
-    def _ordered(self) -> list[Group]:
-        """Groups in program order of their first node, each after what must precede it."""
+    def sort(self) -> None:
+        """Put groups in program order, each after what must precede it."""
         by_id = {g.id: g for g in self.groups}
         done: dict[int, Group] = {}
         for group in self.groups:
@@ -482,7 +412,7 @@ class Fusion:
             for i in sorted(needed, key=lambda i: self._ancestors[i].bit_count()):
                 done[i] = by_id[i]
             done[group.id] = group
-        return list(done.values())
+        self.groups = list(done.values())
 
     # Merging, recomputation, copies
 
@@ -490,14 +420,12 @@ class Fusion:
         """Merge the producers of what the group reads into it where they walk the same domain."""
         for other in dict.fromkeys(self.owner[v] for v in group.reads):
             if self._can_absorb(group, other):
-                self._merge(group, other)
+                self.merge(group, other)
 
     def _can_absorb(self, group: Group, other: Group) -> bool:
         if other.anchor or other.domain != group.domain or (group.anchor and other.reduced):
             return False
         if group.reduced and other.reduced and group.reduced != other.reduced:
-            return False
-        if group.weight + other.weight > MAX_WEIGHT or group.buffers() + other.buffers() > self.max_buffers:
             return False
         crossing = [v for v in group.reads if self.owner[v] is other]
         if any(group.reads[v] != {other.index[v]} for v in crossing):
@@ -505,14 +433,23 @@ class Fusion:
         rows = prod(v.size for v in other.reduced)
         if rows > MAX_ROW and any(index_vars(other.index[v]) <= other.parallel for v in crossing):
             return False
-        between = (self._ancestors[group.id] & ~(1 << other.id))
-        if any(self._ancestors[i] >> other.id & 1 for i in bits(between)):
-            return False
-        return self._compatible_memory(group, other)
+        between = self._ancestors[group.id] & ~(1 << other.id)
+        return self.mergeable(group, other) and not any(self._ancestors[i] >> other.id & 1 for i in bits(between))
+
+    def independent(self, a: Group, b: Group) -> bool:
+        """Whether neither must run before the other."""
+        return not (self._ancestors[a.id] >> b.id & 1 or self._ancestors[b.id] >> a.id & 1)
+
+    def mergeable(self, a: Group, b: Group) -> bool:
+        """Whether two groups together keep to the limits and do not touch each other's memory."""
+        fits = a.weight + b.weight <= MAX_WEIGHT and a.buffers() + b.buffers() <= self.max_buffers
+        return fits and self._compatible_memory(a, b)
 
     def _compatible_memory(self, group: Group, other: Group) -> bool:
-        """Whether no slot that one stores is loaded or stored by the other at other bytes that overlap."""
+        """Whether no slot that one stores is stored, loaded later, or loaded at other bytes by the other."""
         for a, b in ((group, other), (other, group)):
+            if any(s in a.stores for load in b.loads for s in self._stores(load, earlier=True)):
+                return False
             for store, index in a.stores.items():
                 slot, at = store.attrs["slot"], memory_index(store, index)
                 stored = {memory_index(s, i) for s, i in b.stores.items() if s.attrs["slot"] == slot}
@@ -520,7 +457,8 @@ class Fusion:
                     return False
         return True
 
-    def _merge(self, group: Group, other: Group) -> None:
+    def merge(self, group: Group, other: Group) -> None:
+        """Make `other` a part of `group`."""
         group.reduced |= other.reduced
         group.nodes = sorted(group.nodes + other.nodes, key=self._position.__getitem__)
         group.weight += other.weight
@@ -531,6 +469,7 @@ class Fusion:
         for value, indices in other.reads.items():
             group.reads.setdefault(value, set()).update(indices)
         group.reads = {v: i for v, i in group.reads.items() if self.owner[v] is not group}
+        group.loads |= other.loads
         for slot, bytes in other.touched.items():
             group.touched.setdefault(slot, set()).update(bytes)
         self._placed.update((s, group) for s in other.stores)
@@ -575,29 +514,3 @@ class Fusion:
                     self.copies[value] = copy.outputs[0]
             elif value.node.op in INLINE:
                 pending += value.node.inputs
-
-
-def operand_space(number: int, value: Value) -> tuple[Var, ...]:
-    """Loop variables over an anchor's operand, apart from those of its result."""
-    return tuple(Var(1000 * (number + 1) + d, n) for d, n in enumerate(value.shape))
-
-
-def same_view(load: Node, store: Node) -> bool:
-    return load.op == "load" and all(load.attrs[k] == store.attrs[k] for k in ("slot", "sizes", "strides", "offset"))
-
-
-def index_vars(index: Index) -> frozenset[Var]:
-    return frozenset().union(*(e.vars for e in index))
-
-
-def apart(a: Expr, b: Expr) -> bool:
-    """Whether two byte ranges cannot meet, elements being at most 8 bytes."""
-    return a.bounds[1] + 8 <= b.bounds[0] or b.bounds[1] + 8 <= a.bounds[0]
-
-
-def bits(mask: int) -> Iterator[int]:
-    """The numbers of the bits that are set, ascending."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low

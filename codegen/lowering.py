@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codegen.fusion import REDUCTIONS, Fusion, Group, identity, space
+from codegen.fusion import Fusion
+from codegen.groups import REDUCTIONS, Group, identity, space
 from codegen.index import Expr, Index, contiguous, linear
 from codegen.kernels.operand import Source
 from codegen.kernels.random import philox

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from codegen.fusion import REDUCTIONS
+from codegen.groups import REDUCTIONS
 from codegen.kernels.reduction import identity
 from ops_core.array import Arr, building, map_, matmul, where
 from ops_core.composites import copy_node, expand_all
@@ -17,6 +17,8 @@ from ops_core.ir import Graph, Node, Value
 SPLIT_ELEMENTS = 1 << 15
 # Elements of one part of a split reduction: enough work for a work item to be worth starting.
 PART_ELEMENTS = 1 << 12
+# Up to this size, this many rows for each compute unit are enough: a second launch costs more than idle units.
+LARGE_ELEMENTS, ENOUGH_PER_UNIT = 1 << 20, 2
 # Parts per compute unit, so that units that start late or run slowly do not hold up the rest.
 PARTS_PER_UNIT_CPU, PARTS_PER_UNIT_GPU = 8, 256
 
@@ -62,6 +64,8 @@ def _split_reduction(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Ar
     columns = dims[-1] != x.ndim - 1
     items = max(1, rows // (caps.vector_bytes // 4)) if columns and caps.is_cpu else rows
     wanted = caps.compute_units * (PARTS_PER_UNIT_CPU if caps.is_cpu else PARTS_PER_UNIT_GPU)
+    if items >= ENOUGH_PER_UNIT * caps.compute_units and rows * size < LARGE_ELEMENTS:
+        return None
     parts = min(-(-wanted // max(items, 1)), size // PART_ELEMENTS if not columns else size // 64)
     if parts < 2 or rows * size < SPLIT_ELEMENTS:
         return None

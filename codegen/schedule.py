@@ -9,7 +9,8 @@ from math import prod
 from typing import Any
 
 from codegen.anchors import Anchored, kernels
-from codegen.fusion import IN_PLACE, Fusion, Group, identity, nbytes, space
+from codegen.fusion import Fusion
+from codegen.groups import IN_PLACE, Group, identity, nbytes, space
 from codegen.index import linear
 from codegen.kernels import flat, nest
 from codegen.kernels.operand import Sink
@@ -20,6 +21,7 @@ from codegen.lowering import Location, lower, lower_copy, lower_operands
 from codegen.memory import Life, arena
 from codegen.plan import Arg, KernelSource, Launch, Plan, SlotInfo
 from codegen.printer import print_kernel
+from codegen.regroup import regroup
 from codegen.rewrite import rewrite
 from ops_core.ir import Graph, Value
 
@@ -41,6 +43,7 @@ _cache: dict[Any, tuple[list[Compiled], list[int]]] = {}
 def plan(graph: Graph, slots: Mapping[int, SlotInfo], caps: Any) -> Plan:
     """The plan of a graph over `slots` on a device with capabilities `caps`."""
     fusion = Fusion(rewrite(graph, caps), max_buffers=caps.max_kernel_args // 2)
+    regroup(fusion)
     return _Scheduler(fusion, caps).plan()
 
 
@@ -65,7 +68,6 @@ class _Batch:
     """Groups that run as one kernel over several sets of buffers. before: bits of the groups that ran earlier."""
 
     program: Program
-    scalars: tuple[tuple[int, str], ...]
     before: int
     members: list[tuple[Group, Program, int]] = field(default_factory=list)
 
@@ -90,7 +92,7 @@ class _Scheduler:
             if program and found:
                 batch = self._batch(units, group, program, found[0])
                 if batch is None:
-                    units.append(batch := _Batch(found[0], tuple(program.scalars), done))
+                    units.append(batch := _Batch(found[0], done))
                 batch.members.append((group, program, found[1]))
             else:
                 units.append(_Unit(group, program))
@@ -106,38 +108,39 @@ class _Scheduler:
         return self.result
 
     def _batch(self, units: list[_Unit | _Batch], group: Group, program: Program, kind: Program) -> _Batch | None:
-        """An open batch that the group can join: the same kernel and scalars, and all that it needs runs before."""
+        """An open batch that the group can join: the same kernel, and all that it needs runs before."""
         needed = self.fusion.ancestors(group) & self._live
         for unit in reversed(units[-BATCH_WINDOW:]):
-            if isinstance(unit, _Batch) and unit.program is kind and unit.scalars == tuple(program.scalars):
+            if isinstance(unit, _Batch) and unit.program is kind:
                 return unit if not needed & ~unit.before else None
         return None
 
     def _multi(self, batch: _Batch) -> None:
         """Launches of a batch, as many sets of buffers at a time as the device has arguments for."""
         members = batch.members
+        shared = len({tuple(program.scalars) for _, program, _ in members}) == 1
         while members:
-            sets = flat.set_count(len(members), batch.program, self.caps)
+            sets = flat.set_count(len(members), batch.program, shared, self.caps)
             now, members = members[:sets], members[sets:]
-            key = (self.caps, "flat", sets, batch.program.key())
+            key = (self.caps, "flat", sets, shared, batch.program.key())
             if key not in _cache:
                 name, digest = names(key)
-                step = Step(name, flat.Flat(batch.program, sets).build(name, self.caps), (), (0, 0, 0), (0, 0, 0))
-                _cache[key] = self._compiled(digest, [step], now[0][0]), []
+                source = flat.Flat(batch.program, sets, shared).build(name, self.caps)
+                _cache[key] = self._compiled(digest, [Step(name, source, (), (0, 0, 0), (0, 0, 0))], now[0][0]), []
             lengths = [length for _, _, length in now] + [0] * (sets - len(now))
             chunk = flat.chunk_length(lengths, self.caps)
-            args = [Arg("bytes", chunk, "i32")]
+            args, last = [Arg("bytes", chunk, "i32")], []
             for number, length in enumerate(lengths):
-                program = now[min(number, len(now) - 1)][1]
-                args += [a for a in arguments(program, "i32") if a.kind != "scalar"]
-                args.append(Arg("bytes", length, "i32"))
-            args += [Arg("scalar", index, dtype) for index, dtype in batch.scalars]
+                own = arguments(now[min(number, len(now) - 1)][1], "i32")
+                last = [a for a in own if a.kind == "scalar"] if shared else []
+                args += [*own[: len(own) - len(last)], Arg("bytes", length, "i32")]
             items = flat.local_size(self.caps)
             groups = sum(-(-length // chunk) for length in lengths)
             origins = sorted({n.origin for group, _, _ in now for n in group.nodes})
             if groups:
                 kernel = self._kernel(_cache[key][0][0].source)
-                self.result.launches.append(Launch(kernel, args, (groups * items, 1, 1), (items, 1, 1), origins))
+                size = (groups * items, 1, 1), (items, 1, 1)
+                self.result.launches.append(Launch(kernel, args + last, *size, origins))
 
     def _locate(self) -> list[Group]:
         """Decide where the values that cross groups lie. Returns the groups that anything depends on, in order."""

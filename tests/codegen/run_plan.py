@@ -15,6 +15,8 @@ import numpy as np
 from codegen.plan import Plan
 from lazy_backend.driver.capabilities import Capabilities
 
+# Bytes behind each buffer that no kernel may change.
+GUARD = b"\xa5" * 512
 NUMBER = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64, "bool": np.uint8}
 
 
@@ -51,17 +53,26 @@ class Runner:
 
         self.cl, self.plan, self.params = cl, plan, params
         self.context, self.queue = device(platform)
-        flags = cl.mem_flags
-        self.slots = {
-            n: cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=a) if a.nbytes else None
-            for n, a in slots.items()
-        }
-        self.arena = cl.Buffer(self.context, flags.READ_WRITE, max(plan.arena_bytes, 1))
+        self.sizes = {n: a.nbytes for n, a in slots.items()} | {"arena": plan.arena_bytes}
+        self.slots = {n: self._buffer(a.tobytes()) for n, a in slots.items()}
+        self.arena = self._buffer(bytes(plan.arena_bytes))
         self.temps = [self.arena.get_sub_region(t.offset, max(t.nbytes, 1)) for t in plan.temps]
         self.kernels = [
             getattr(cl.Program(self.context, k.source).build(options=["-cl-std=CL3.0"] if platform == "Intel" else []), k.name)
             for k in plan.kernels
         ]
+
+    def _buffer(self, data: bytes) -> Any:
+        """Device memory that holds data and a guard behind it."""
+        flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
+        return self.cl.Buffer(self.context, flags, hostbuf=np.frombuffer(data + GUARD, np.uint8).copy())
+
+    def check_guards(self) -> None:
+        """Assert that nothing was written behind a slot or the arena."""
+        for name, buffer in [*self.slots.items(), ("arena", self.arena)]:
+            guard = np.empty(len(GUARD), np.uint8)
+            self.cl.enqueue_copy(self.queue, guard, buffer, src_offset=self.sizes[name])
+            assert guard.tobytes() == GUARD, f"a kernel wrote behind {name}"
 
     def run(self) -> list[Any]:
         """Run all launches; returns their events."""
@@ -96,4 +107,5 @@ def run_plan(plan: Plan, slots: Mapping[int, np.ndarray], params: Sequence[Any] 
     """The memory of all slots after the plan."""
     runner = Runner(plan, slots, params, platform)
     runner.run()
+    runner.check_guards()
     return {n: runner.read(n, a) for n, a in slots.items()}

@@ -1,0 +1,131 @@
+"""Fusion groups: the unit that becomes a kernel, the limits that it respects, and index arithmetic about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from codegen.index import Expr, Index, Var, linear, variable
+from codegen.views import VIEWS
+from ops_core.dtypes import BY_NAME
+from ops_core.ir import Node, Value
+
+REDUCTIONS = frozenset(("sum", "prod", "amax", "amin", "argmax", "argmin"))
+LEAVES = frozenset(("load", "param", "full", "iota", "rand_bits"))
+INLINE = LEAVES | VIEWS | {"pad", "cat", "gather", "index"}
+# Anchors that update the memory of their result: what follows them is another kernel.
+IN_PLACE = frozenset(("index_put", "scatter", "nonzero"))
+
+# Computing a value again costs its operations, keeping it costs a write and a read: below this weight (an addition
+# is 1) and when it reads no more bytes than it has, again is cheaper. benchmarks: elementwise chain, GPT training.
+RECOMPUTE_WEIGHT = 6
+# One number for the whole kernel is computed once per work item, so longer chains pay too. benchmarks: optimizer step.
+SCALAR_RECOMPUTE_WEIGHT = 24
+# Operations per kernel: compile time of OpenCL compilers grows faster than linearly, and registers run out.
+MAX_WEIGHT = 400
+# Buffers per kernel; devices give fewer through `max_kernel_args`. Each buffer may bring an offset argument.
+MAX_BUFFERS = 48
+# A row that is read again by a later phase of the same kernel should still be in the cache (elements).
+MAX_ROW = 1 << 16
+
+_HEAVY = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
+    "erf erfc erf_inv lgamma digamma pow fmod remainder".split()
+)
+HEAVY_WEIGHT = 8
+RANDOM_WEIGHT = 100
+
+
+def weight(node: Node) -> int:
+    return HEAVY_WEIGHT if node.attrs.get("fn") in _HEAVY else RANDOM_WEIGHT if node.op == "rand_bits" else 1
+
+
+def nbytes(value: Value) -> int:
+    return prod(value.shape) * BY_NAME[value.dtype].bytes
+
+
+def space(shape: Iterable[int]) -> tuple[Var, ...]:
+    """Fresh loop variables over `shape`; equal shapes have equal variables."""
+    return tuple(Var(i, n) for i, n in enumerate(shape))
+
+
+def identity(vars: Iterable[Var]) -> Index:
+    """The index that walks the variables; a dim of size 1 stands still."""
+    return tuple(variable(v) if v.size != 1 else Expr() for v in vars)
+
+
+def memory_index(node: Node, index: Index) -> Expr:
+    """The byte that a load or store touches, relative to its slot."""
+    size = BY_NAME[(node.outputs or node.inputs)[0].dtype].bytes
+    return linear(index, node.attrs["strides"], node.attrs["offset"]) * size
+
+
+@dataclass(eq=False)
+class Group:
+    """One kernel to be. `anchor`: the contraction, sort.. that it is built around, or None for plain loops."""
+
+    id: int
+    domain: tuple[int, ...]
+    anchor: Node | None = None
+    reduced: frozenset[Var] = frozenset()
+    nodes: list[Node] = field(default_factory=list)
+    index: dict[Value, Index] = field(default_factory=dict)
+    reads: dict[Value, set[Index]] = field(default_factory=dict)
+    touched: dict[int, set[Expr]] = field(default_factory=dict)  # slot -> bytes that are loaded
+    loads: set[Node] = field(default_factory=set)
+    stores: dict[Node, Index] = field(default_factory=dict)
+    at: dict[Node, Index] = field(default_factory=dict)  # reductions -> the index of their operand
+    weight: int = 0
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        return space(self.domain)
+
+    @property
+    def parallel(self) -> frozenset[Var]:
+        return frozenset(self.vars) - self.reduced
+
+    def buffers(self) -> int:
+        return len(self.reads) + len(self.touched) + len(self.stores)
+
+
+@dataclass
+class Uses:
+    """What a node needs when it is computed at a given index of a group."""
+
+    reads: dict[Value, set[Index]] = field(default_factory=dict)
+    loads: list[tuple[Node, Expr]] = field(default_factory=list)
+    random: list[Node] = field(default_factory=list)
+    rows: bool = False  # reads the result of a reduction of the group
+    weight: int = 0
+
+
+class Misfit(Exception):
+    """The node cannot be computed in this group."""
+
+
+def operand_space(number: int, value: Value) -> tuple[Var, ...]:
+    """Loop variables over an anchor's operand, apart from those of its result."""
+    return tuple(Var(1000 * (number + 1) + d, n) for d, n in enumerate(value.shape))
+
+
+def same_view(load: Node, store: Node) -> bool:
+    return load.op == "load" and all(load.attrs[k] == store.attrs[k] for k in ("slot", "sizes", "strides", "offset"))
+
+
+def index_vars(index: Index) -> frozenset[Var]:
+    return frozenset().union(*(e.vars for e in index))
+
+
+def apart(a: Expr, b: Expr) -> bool:
+    """Whether two byte ranges cannot meet, elements being at most 8 bytes."""
+    return a.bounds[1] + 8 <= b.bounds[0] or b.bounds[1] + 8 <= a.bounds[0]
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The numbers of the bits that are set, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
