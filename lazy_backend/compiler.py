@@ -31,6 +31,10 @@ def capabilities(device: int) -> Capabilities:
     return abi.unpack(abi.Properties.from_buffer_copy(_C.device_properties(device))).complete()
 
 
+# What each kernel handle computes, for profiles: op names, first user line.
+described: dict[int, str] = {}
+
+
 @functools.cache
 def kernel(device: int, source: str, name: str) -> int:
     """The driver's handle of a kernel."""
@@ -52,23 +56,24 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
             steps.append(("host", segment.host_node))
             continue
         plan = schedule.plan(segment.graph, window.slot_infos(), capabilities(window.device))
-        steps += launches(plan, window.device)
+        steps += launches(plan, window)
         arena = max(arena, plan.arena_bytes)
     return {"arena_bytes": arena, "slots": sorted(touched(steps, window)), "steps": steps, "once": bool(statics)}
 
 
-def launches(plan: Plan, device: int) -> list[tuple]:
+def launches(plan: Plan, window: Window) -> list[tuple]:
     """The plan's launches with kernels built."""
-    return [
-        (
-            "launch",
-            kernel(device, plan.kernels[launch.kernel].source, plan.kernels[launch.kernel].name),
-            launch.global_size,
-            launch.local_size,
-            [recipe(arg, plan) for arg in launch.args],
-        )
-        for launch in plan.launches
-    ]
+    steps = []
+    for launch in plan.launches:
+        source = plan.kernels[launch.kernel]
+        handle = kernel(window.device, source.source, source.name)
+        if handle not in described:
+            origins = [window.nodes[i] for i in launch.origins or source.origins]
+            ops = dict.fromkeys(node.op.split(".")[1] for node in origins)
+            described[handle] = f"{source.name} {'+'.join(ops)} ({origins[0].line if origins else 'unknown line'})"
+        args = [recipe(arg, plan) for arg in launch.args]
+        steps.append(("launch", handle, launch.global_size, launch.local_size, args))
+    return steps
 
 
 def recipe(arg: Arg, plan: Plan) -> tuple:

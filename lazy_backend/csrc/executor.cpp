@@ -22,6 +22,14 @@ Compiler& compiler() {
   return f;
 }
 
+std::atomic<bool> profiling{false};
+std::mutex times_mutex;
+std::unordered_map<uintptr_t, KernelTime> times;
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
 uint64_t scalar_bits(uint64_t bits, int64_t kind, ArgRecipe::Type type) {
   double as_double = 0;
   int64_t as_int = 0;
@@ -52,6 +60,17 @@ uint64_t scalar_bits(uint64_t bits, int64_t kind, ArgRecipe::Type type) {
 }
 
 }  // namespace
+
+void set_profiling(bool on) {
+  std::lock_guard<std::mutex> lock(times_mutex);
+  if (on) times.clear();
+  profiling = on;
+}
+
+std::unordered_map<uintptr_t, KernelTime> kernel_times() {
+  std::lock_guard<std::mutex> lock(times_mutex);
+  return times;
+}
 
 void set_compiler(Compiler f) { compiler() = std::move(f); }
 
@@ -260,7 +279,15 @@ void Executor::execute(const Plan& plan, const Window& window) {
       }
     }
     if (step.kind == Step::kLaunch) {
+      const uint64_t start = profiling ? now_ns() : 0;
       d.launch(step.kernel, step.global.data(), step.local.data(), static_cast<uint32_t>(args.size()), args.data());
+      if (start) {
+        d.synchronize();
+        std::lock_guard<std::mutex> lock(times_mutex);
+        auto& time = times[reinterpret_cast<uintptr_t>(step.kernel)];
+        time.count++;
+        time.ns += now_ns() - start;
+      }
       stats().kernels_launched.fetch_add(1, std::memory_order_relaxed);
     } else {
       auto tensors = step.tensors;

@@ -88,6 +88,13 @@ class Executor {
   std::thread thread_;
 };
 
+// Time by kernel, while switched on: each launch is then waited for. ns and count by kernel handle.
+struct KernelTime {
+  uint64_t count = 0, ns = 0;
+};
+void set_profiling(bool on);
+std::unordered_map<uintptr_t, KernelTime> kernel_times();
+
 Executor& executor(int device);
 void stop_executors();
 

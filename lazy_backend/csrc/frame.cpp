@@ -1,4 +1,10 @@
-// The user's Python line of a node. Costs two pointer reads a frame: file names are looked at once per code object.
+// The user's Python line of a node. torch releases the GIL around an op, so the thread's own frames are read
+// as they stand in the interpreter: nothing else changes them. A code object is looked at once, with the GIL.
+#define Py_BUILD_CORE
+#include <Python.h>
+#include <internal/pycore_frame.h>
+#undef Py_BUILD_CORE
+
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
@@ -27,10 +33,31 @@ bool library_code(PyCodeObject* code) {
   return false;
 }
 
-// Guarded by the GIL. Code objects are kept alive for good: there are as many as the program has functions.
-std::unordered_map<PyCodeObject*, bool>& known_code() {
-  static auto* map = new std::unordered_map<PyCodeObject*, bool>;
-  return *map;
+// Whether a code object is a library's. Kept alive for good: there are as many as the program has functions.
+bool is_library(PyCodeObject* code) {
+  thread_local std::unordered_map<PyCodeObject*, bool> known;
+  if (auto found = known.find(code); found != known.end()) return found->second;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  Py_INCREF(code);
+  const bool library = library_code(code);
+  PyGILState_Release(gil);
+  return known[code] = library;
+}
+
+_PyInterpreterFrame* innermost(PyThreadState* thread) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return thread->current_frame;
+#else
+  return thread->cframe->current_frame;
+#endif
+}
+
+PyCodeObject* code_of(_PyInterpreterFrame* frame) {
+#if PY_VERSION_HEX >= 0x030D0000
+  return PyCode_Check(frame->f_executable) ? reinterpret_cast<PyCodeObject*>(frame->f_executable) : nullptr;
+#else
+  return frame->f_code;
+#endif
 }
 
 const char* intern_name(const std::string& name) {
@@ -44,27 +71,15 @@ const char* intern_name(const std::string& name) {
 
 Frame current_frame() {
   Frame result;
-  if (PyGILState_Check()) {
-    auto& known = known_code();
-    PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
-    for (int depth = 0; frame && depth < kMaxDepth; ++depth) {
-      PyCodeObject* code = PyFrame_GetCode(frame);
-      auto found = known.find(code);
-      if (found == known.end()) {
-        Py_INCREF(code);
-        found = known.emplace(code, library_code(code)).first;
-      }
-      if (!found->second) {
-        result.code = code;
-        result.lasti = PyFrame_GetLasti(frame);
-      }
-      Py_DECREF(code);
-      PyFrameObject* back = result.code ? nullptr : PyFrame_GetBack(frame);
-      Py_DECREF(frame);
-      frame = back;
+  if (PyThreadState* thread = PyGILState_GetThisThreadState()) {
+    int depth = 0;
+    for (auto* frame = innermost(thread); frame && depth < kMaxDepth; frame = frame->previous, ++depth) {
+      PyCodeObject* code = code_of(frame);
+      if (!code || _PyFrame_IsIncomplete(frame) || is_library(code)) continue;
+      result.code = code;
+      result.lasti = _PyInterpreterFrame_LASTI(frame) * static_cast<int>(sizeof(_Py_CODEUNIT));
+      return result;
     }
-    Py_XDECREF(frame);
-    if (result.code) return result;
   }
   if (auto node = torch::autograd::get_current_node()) {
     thread_local std::unordered_map<const void*, const char*> names;

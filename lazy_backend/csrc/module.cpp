@@ -298,6 +298,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("stats", &stats_to_python);
   m.def("reset_stats", &reset_stats);
   m.def("cut", [](int index) { cut(index, Cut::kBoundary); });
+  m.def("set_profiling", &set_profiling);
+  m.def("kernel_times", [] {
+    py::dict out;
+    for (const auto& [kernel, time] : kernel_times()) out[py::int_(kernel)] = py::make_tuple(time.count, time.ns);
+    return out;
+  });
   m.def("build_program", &build_program);
   m.def("create_kernel", &create_kernel);
   m.def("program_binary", &program_binary);

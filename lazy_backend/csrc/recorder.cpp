@@ -94,6 +94,16 @@ void push_scalar(Call& call, const at::Scalar& s) {
   if (kind == kC128) call.scalars.push_back(bits[1]);
 }
 
+// item() without its dispatch, for the dtypes that Python numbers wrap to.
+at::Scalar host_value(const at::Tensor& t) {
+  switch (t.scalar_type()) {
+    case c10::ScalarType::Double: return *static_cast<const double*>(t.const_data_ptr());
+    case c10::ScalarType::Long: return *static_cast<const int64_t*>(t.const_data_ptr());
+    case c10::ScalarType::Bool: return *static_cast<const bool*>(t.const_data_ptr());
+    default: return t.item();
+  }
+}
+
 void push_tensor(Call& call, const OpEntry& op, const at::Tensor& t) {
   if (!t.defined()) {
     call.code.push_back(kNone);
@@ -123,7 +133,7 @@ void push_tensor(Call& call, const OpEntry& op, const at::Tensor& t) {
     call.code.push_back(kHostScalar);
     call.code.push_back(static_cast<int64_t>(t.scalar_type()));
     call.code.push_back(impl->is_wrapped_number());
-    push_scalar(call, t.item());
+    push_scalar(call, host_value(t));
     return;
   }
   mixed_devices(op, call.device < 0 ? current_device() : call.device, t);
