@@ -118,8 +118,8 @@ class Printer:
             else:
                 size, element, space = self.memref(a.type)
                 local.append(f"{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
-        sizes = attributes["gpu.known_block_size"] if "gpu.known_block_size" in attributes else None
-        self.out.append(lang.work_group(list(sizes)) if sizes else "")
+        sizes = list(attributes["gpu.known_block_size"]) if "gpu.known_block_size" in attributes else []
+        self.out.append(lang.work_group(sizes))
         name = attributes["sym_name"].value
         self.out.append(f"{lang.kernel} {name}({', '.join(parameters)})\n{{\n")
         for line in local:
@@ -264,7 +264,7 @@ class Printer:
     def id(self, op: Any) -> str:
         """Where a work item is along an axis."""
         axis = "xyz".index(str(op.attributes["dimension"])[len("#gpu<dim ")])
-        return self.lang.ids[op.name].format(d=axis)
+        return self.lang.ids[op.name].format(d=self.lang.axes[axis])
 
     def memref(self, type: Any) -> tuple[str, str, str]:
         """Size, element and address space of a memref type; empty texts for other types."""

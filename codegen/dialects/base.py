@@ -71,6 +71,7 @@ class Language:
         "gpu.block_dim": "get_local_size({d})",
         "gpu.grid_dim": "get_num_groups({d})",
     }
+    axes = "012"
     barrier = "barrier(CLK_LOCAL_MEM_FENCE);"
     restrict = "restrict "
     unroll = "#pragma unroll"
@@ -264,7 +265,9 @@ class Language:
         """The value of an element of 8 or 16 bits."""
         if t.element == "f16":
             return f"vload_half(0, (const half *)&{bits})"
-        return self.reinterpret(f"((uint){bits} << 16)", Type("f32")) if t.element == "bf16" else bits
+        if t.element == "bf16":
+            return self.reinterpret(f"(({self.unsigned_names['i32']}){bits} << 16)", Type("f32"))
+        return bits
 
     def repack(self, x: str, bits: str, t: Type) -> str:
         """The statement that gives `bits` the bits of a value."""
@@ -273,5 +276,5 @@ class Language:
         return f"{bits} = {self.reinterpret(x, Type('i32'))} >> 16;" if t.element == "bf16" else f"{bits} = {x};"
 
     def work_group(self, sizes: list[int]) -> str:
-        """The attribute of a kernel that needs one work-group size."""
-        return f"__attribute__((reqd_work_group_size({', '.join(map(str, sizes))})))\n"
+        """What goes before a kernel: the one work-group size that it needs, if any."""
+        return f"__attribute__((reqd_work_group_size({', '.join(map(str, sizes))})))\n" if sizes else ""

@@ -1,0 +1,152 @@
+"""CUDA C++, for `nvcc -fmad=false` or NVRTC (products and sums must not be contracted).
+
+Vectors are a template with the operators of the language: registers, not instructions, so kernels for these chips
+use them for memory access only.
+"""
+
+from __future__ import annotations
+
+import math
+
+from codegen.dialects.base import Language, Type
+
+HEADER = """\
+#include <cuda_fp16.h>
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+#endif
+template <class T, int N> struct vec {
+    T v[N];
+};
+#define OPERATOR(op) \\
+    template <class T, class U, int N> __device__ vec<T, N> operator op(vec<T, N> a, vec<U, N> b) { \\
+        for (int i = 0; i < N; ++i) a.v[i] = a.v[i] op b.v[i]; \\
+        return a; \\
+    } \\
+    template <class T, class U, int N> __device__ vec<T, N> operator op(vec<T, N> a, U b) { \\
+        for (int i = 0; i < N; ++i) a.v[i] = a.v[i] op b; \\
+        return a; \\
+    }
+OPERATOR(+) OPERATOR(-) OPERATOR(*) OPERATOR(/) OPERATOR(%) OPERATOR(&) OPERATOR(|) OPERATOR(^) OPERATOR(<<) OPERATOR(>>)
+#define COMPARISON(op) \\
+    template <class T, int N> __device__ vec<int, N> operator op(vec<T, N> a, vec<T, N> b) { \\
+        vec<int, N> c; \\
+        for (int i = 0; i < N; ++i) c.v[i] = -(a.v[i] op b.v[i]); \\
+        return c; \\
+    }
+COMPARISON(==) COMPARISON(!=) COMPARISON(<) COMPARISON(<=) COMPARISON(>) COMPARISON(>=)
+template <class T, int N> __device__ vec<T, N> operator-(vec<T, N> a) {
+    for (int i = 0; i < N; ++i) a.v[i] = -a.v[i];
+    return a;
+}
+template <class T, int N> __device__ bool any(vec<T, N> a) {
+    bool found = false;
+    for (int i = 0; i < N; ++i) found |= a.v[i] != 0;
+    return found;
+}
+template <class T, int N> __device__ vec<T, N> select(vec<int, N> c, vec<T, N> a, vec<T, N> b) {
+    for (int i = 0; i < N; ++i) a.v[i] = c.v[i] ? a.v[i] : b.v[i];
+    return a;
+}
+template <class T, class U, int N> __device__ vec<T, N> convert(vec<U, N> a) {
+    vec<T, N> b;
+    for (int i = 0; i < N; ++i) b.v[i] = (T)a.v[i];
+    return b;
+}
+template <class T, class U> __device__ T as(U a) {
+    static_assert(sizeof(T) == sizeof(U), "bits of two sizes");
+    T b;
+    memcpy(&b, &a, sizeof(T));
+    return b;
+}
+"""
+
+
+class Cuda(Language):
+    """Vectors are `vec<type, lanes>`, aligned as one element."""
+
+    name = "cuda"
+    header = HEADER
+    kernel = "__global__ void"
+    function = "__device__ static inline"
+    spaces = {"global": "", "workgroup": "__shared__ ", "private": ""}
+    storage = {"f16": "__half", "bf16": "unsigned short"}
+    ids = {
+        "gpu.global_id": "blockIdx.{d} * (size_t)blockDim.{d} + threadIdx.{d}",
+        "gpu.thread_id": "threadIdx.{d}",
+        "gpu.block_id": "blockIdx.{d}",
+        "gpu.block_dim": "blockDim.{d}",
+        "gpu.grid_dim": "gridDim.{d}",
+    }
+    axes = "xyz"
+    barrier = "__syncthreads();"
+    long_suffix = "ull"
+    restrict = "__restrict__ "
+    unsigned_names = {"i8": "unsigned char", "i16": "unsigned short", "i32": "unsigned int", "i64": "unsigned long long"}
+    signed_names = {"i1": "int", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long"}
+    native_atomics = {
+        "addi": ("atomicAdd", "unsigned int"), "andi": ("atomicAnd", "unsigned int"), "ori": ("atomicOr", "unsigned int"),
+        "maxs": ("atomicMax", "int"), "mins": ("atomicMin", "int"), "maxu": ("atomicMax", "unsigned int"),
+        "minu": ("atomicMin", "unsigned int"), "assign": ("atomicExch", "unsigned int"),
+    }  # fmt: skip
+    compare_and_swap = {32: "atomicCAS", 64: "atomicCAS"}
+    volatile_pointer = "{type} *"
+
+    def vector(self, name: str, width: int) -> str:
+        return f"vec<{name}, {width}>"
+
+    def splat(self, x: str, t: Type, signed: bool = False) -> str:
+        return self.pack([x] * t.width, t, signed)
+
+    def pack(self, lanes: list[str], t: Type, signed: bool = False) -> str:
+        return f"{self.type(t, signed)}{{{{{', '.join(lanes)}}}}}"
+
+    def lane(self, x: str, i: int) -> str:
+        return f"{x}.v[{i}]"
+
+    def shuffle(self, x: str, y: str, lanes: list[int], width: int, t: Type) -> str:
+        return self.pack([self.lane(x if i < width else y, i % width) for i in lanes], t)
+
+    def convert(self, x: str, target: Type, signed: bool = False) -> str:
+        scalar = self.type(target._replace(width=1), signed)
+        return f"({scalar}){x}" if target.width == 1 else f"convert<{scalar}>({x})"
+
+    def reinterpret(self, x: str, target: Type, signed: bool = False) -> str:
+        return f"as<{self.type(target, signed)}>({x})"
+
+    def compare(self, x: str, t: Type) -> str:
+        return x
+
+    def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
+        return f"{c} ? {a} : {b}" if lanes == 1 else f"select({c}, {a}, {b})"
+
+    def load(self, p: str, i: str, element: str, width: int) -> str:
+        if element != "f16":
+            return super().load(p, i, element, width)
+        lanes = [f"__half2float({p}[{i} + {lane}])" for lane in range(width)]
+        return lanes[0] if width == 1 else self.pack(lanes, Type("f32", width))
+
+    def store(self, x: str, p: str, i: str, element: str, width: int) -> str:
+        if element != "f16":
+            return super().store(x, p, i, element, width)
+        lanes = [x] if width == 1 else [self.lane(x, lane) for lane in range(width)]
+        return " ".join(f"{p}[{i} + {lane}] = __float2half_rn({value});" for lane, value in enumerate(lanes))
+
+    def load_vector(self, p: str, i: str, t: Type) -> str:
+        return f"*(const {self.vector(self.memory(t.element), t.width)} *)({p} + {i})"
+
+    def store_vector(self, x: str, p: str, i: str, t: Type) -> str:
+        return f"*({self.vector(self.memory(t.element), t.width)} *)({p} + {i}) = {x};"
+
+    def unpack(self, bits: str, t: Type) -> str:
+        return f"__half2float(__ushort_as_half({bits}))" if t.element == "f16" else super().unpack(bits, t)
+
+    def repack(self, x: str, bits: str, t: Type) -> str:
+        return f"{bits} = __half_as_ushort(__float2half_rn({x}));" if t.element == "f16" else super().repack(x, bits, t)
+
+    def work_group(self, sizes: list[int]) -> str:
+        return 'extern "C" ' + (f"__launch_bounds__({math.prod(sizes)}) " if sizes else "")
+
+
+LANGUAGE = Cuda()
