@@ -1,0 +1,61 @@
+"""Each planted bug is found by the check that should find it, with words that name the cause; the correct chip passes."""
+
+import re
+
+import pytest
+
+from lazy_backend.driver import adapter
+from lazy_backend.driver.native import NativeDriver
+from lazy_backend.porting import worker
+from lazy_backend.porting.bench import Bench
+from lazy_backend.porting.stages import STAGES, checks_of
+
+from . import chips
+
+
+def bench_of(device):
+    bench = Bench(device.__name__)
+    bench.__dict__["driver"] = NativeDriver(adapter.table(chips.driver_of(device)))
+    return bench
+
+
+def run(device, stage, name):
+    check = next(c for c in checks_of(STAGES[stage]) if c.name == name)
+    return worker.run_check(bench_of(device), check)
+
+
+@pytest.mark.parametrize(
+    "stage, name", [(s, c.name) for s in (1, 2, 7) for c in checks_of(STAGES[s]) if c.name != "devices_open_and_close"]
+)
+def test_the_correct_chip_passes(stage, name):
+    assert run(chips.Flat, stage, name)["status"] == "pass"
+
+
+@pytest.mark.parametrize(
+    "bug, stage, name, words",
+    [
+        (chips.ShortAllocation, 1, "last_byte_is_there", "is alloc one byte .* short"),
+        (chips.RoundedCopy, 1, "round_trip", "is a copy cut short|a size rounded down"),
+        (chips.SwappedOffsets, 1, "device_copies", "are the offsets swapped"),
+        (chips.NoRangeCheck, 1, "out_of_range_is_refused", "check ranges"),
+        (chips.StaleContents, 1, "many_allocations", "lost its contents"),
+        (chips.Leak, 1, "freed_memory_comes_back", r"free\(\) leaks"),
+        (chips.WrongStatus, 1, "exhaustion_is_an_error", "must be OUT_OF_MEMORY"),
+        (chips.MissingBarrier, 2, "commands_run_in_order", "a missing barrier between commands"),
+        (chips.MissingBarrier, 2, "blocking_read_waits", "before earlier commands had run"),
+        (chips.LateHostRead, 2, "blocking_copy_waits", "wait for the copy"),
+        (chips.DeadEvent, 2, "events_fire", "the event never fires"),
+        (chips.EarlyEvent, 2, "waiting_is_enough", "the event fires too early"),
+        (chips.IgnoredStrides, 4, "map add", "the right values in the wrong places: strides|strided inputs"),
+        (chips.IgnoredStrides, 4, "sum", "strided inputs"),
+        (chips.TruncatedRounding, 4, "map mul", "bf16 .*a rounding .*to nearest, ties to even"),
+        (chips.OneRowShort, 4, "matmul", "wrong, element"),
+        (chips.Flat, 4, "sum", "write core_op"),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_each_bug_is_found_where_it_should_be(bug, stage, name, words, monkeypatch):
+    monkeypatch.setattr("lazy_backend.porting.stages.queues.PATIENCE", 0.2)
+    result = run(bug, stage, name)
+    assert result["status"] == ("missing" if bug is chips.Flat else "fail"), result
+    assert re.search(words, result["text"], re.S), result["text"]
