@@ -33,6 +33,7 @@ def conform(
     window: Annotated[int, typer.Option(help="Ops in a window; 0 for the default.")] = 0,
     results: Annotated[Path, typer.Option(help="Results, a JSON line a unit; a run resumes from them.")] = RESULTS,
     fresh: Annotated[bool, typer.Option(help="Forget earlier results.")] = False,
+    again: Annotated[bool, typer.Option(help="Run the units that failed once more.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON.")] = False,
 ) -> None:
     """Run PyTorch's operator, module and optimizer samples on the device and compare with the CPU."""
@@ -43,7 +44,7 @@ def conform(
     settings = Settings(device, samples, frozenset(variants.split(",")), window or None)
     if fresh:
         results.unlink(missing_ok=True)
-    done = _with_progress(names, settings, ResultFile(results), jobs, timeout)
+    done = _with_progress(names, settings, ResultFile(results), jobs, timeout, again)
     if as_json:
         print(json.dumps(summary(done), indent=1))
     else:
@@ -52,7 +53,7 @@ def conform(
 
 
 def _with_progress(
-    names: list[str], settings: Settings, results: ResultFile, jobs: int, timeout: float
+    names: list[str], settings: Settings, results: ResultFile, jobs: int, timeout: float, again: bool
 ) -> dict[str, UnitResult]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=2) as bar:
@@ -64,7 +65,7 @@ def _with_progress(
             bad += bool(result.total(BAD))
             bar.update(task, advance=1, description=f"{bad} failing, last {result.unit:<44.44}")
 
-        return run(names, settings, results, jobs=jobs, timeout=timeout, progress=progress)
+        return run(names, settings, results, jobs=jobs, timeout=timeout, again=again, progress=progress)
 
 
 def summary(done: dict[str, UnitResult]) -> dict[str, object]:

@@ -65,5 +65,5 @@ def _backward(
     if not made or not wants:
         return []
     generator = torch.Generator().manual_seed(SEED)
-    grads = [torch.randn(o.shape, dtype=torch.float64, generator=generator).to(o.dtype).to(device) for o in made]
+    grads = [torch.randn(o.shape, dtype=torch.float64, generator=generator).to(o.dtype).to(o.device) for o in made]
     return torch.autograd.grad(made, wants, grads, allow_unused=True)

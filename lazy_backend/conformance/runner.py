@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from .results import CaseResult, ResultFile, UnitResult
+from .results import BAD, CaseResult, ResultFile, UnitResult
 from .worker import Settings, serve
 
 # The first case of a process pays for imports and for the device's first use.
@@ -105,6 +105,7 @@ def run(
     *,
     jobs: int = 1,
     timeout: float = 60.0,
+    again: bool = False,
     progress: Callable[[UnitResult], None] = lambda _: None,
 ) -> dict[str, UnitResult]:
     """Run the units that ``results`` lacks for these settings and return the results of all of ``units`` by name.
@@ -112,9 +113,12 @@ def run(
     Args:
         jobs: number of worker processes.
         timeout: seconds that a case may take before its worker is replaced.
+        again: run the units that failed, too.
         progress: called with each unit's result as it ends, reused ones first.
     """
     done = {name: result for name, result in results.load().items() if result.settings == str(settings)}
+    if again:
+        done = {name: result for name, result in done.items() if not result.total(BAD)}
     kept = {name: done[name] for name in units if name in done}
     for result in kept.values():
         progress(result)

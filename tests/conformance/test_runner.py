@@ -60,6 +60,16 @@ def test_finished_units_are_not_run_again(results, first):
     assert len(results.path.read_text().splitlines()) == 1
 
 
+def test_units_that_failed_are_run_again_when_asked(results, first):
+    name = "broken/sound:float32"
+    sound = dataclasses.replace(first, unit=name, counts={"forward": {"pass": 1}}, failures=[])
+    results.append(sound)
+    assert run([name], SETTINGS, results, again=True)[name] == sound
+    results.append(dataclasses.replace(first, unit="broken/none:float32"))
+    rerun = run(["broken/none:float32"], SETTINGS, results, again=True)["broken/none:float32"]
+    assert rerun.counts == {"start": {"crash": 1}}, "a unit that does not exist was not run again"
+
+
 def test_other_settings_do_not_reuse_results(results, first):
     other = dataclasses.replace(SETTINGS, window=1)
     assert str(other) != str(SETTINGS) == first.settings
