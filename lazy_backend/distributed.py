@@ -1,6 +1,7 @@
 """torch.distributed on lazy tensors: the backend "lazy" runs collectives over gloo, through host memory.
 
-`init_process_group()` picks it for lazy tensors and gloo for CPU tensors; "cpu:gloo,lazy:lazy" says the same.
+`init_process_group("lazy")` makes groups for lazy and for CPU tensors. Without a name torch picks it too, for lazy tensors
+alone, and DistributedDataParallel then finds no backend: torch takes such a group's default to be gloo itself.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from torch import distributed as dist
 
 
 def register() -> None:
-    """Makes the backend known under the name "lazy", as the one for device "lazy"."""
-    dist.Backend.register_backend("lazy", create, devices=["lazy"])
+    """Makes the backend known under the name "lazy", as the one for device "lazy", able to do CPU tensors."""
+    dist.Backend.register_backend("lazy", create, devices=["lazy", "cpu"])
 
 
 def create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:

@@ -16,7 +16,7 @@ RANKS = 2
 def worker(rank: int, path: str, task, results) -> None:
     """One rank: joins the group, runs `task(rank)`, gives back its value."""
     torch.set_num_threads(1)
-    dist.init_process_group(init_method=f"file://{path}", rank=rank, world_size=RANKS)
+    dist.init_process_group("lazy", init_method=f"file://{path}", rank=rank, world_size=RANKS)
     try:
         results.put((rank, task(rank)))
     finally:
@@ -189,7 +189,7 @@ def test_dtensor():
 
 SCRIPT = """
 import torch, torch.distributed as dist
-dist.init_process_group()
+dist.init_process_group("lazy")
 x = torch.ones(2, device="lazy") * (dist.get_rank() + 1)
 dist.all_reduce(x)
 assert x.tolist() == [3, 3]
