@@ -1,0 +1,78 @@
+"""``python -m lazy_backend sim``: run a script on a simulated chip, and ask what another chip would make of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import chip as chips
+from .clock import Clock, Step, Work, replay
+from .report import summary
+
+_BAR = 40  # characters of a sweep's longest bar
+
+
+def sim(
+    script: Annotated[Path, typer.Argument(help="Python script that uses the lazy device.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="The script's own arguments.")] = None,
+    chip: Annotated[str, typer.Option(help=f"Description: {', '.join(chips.names())}, or a .toml file.")] = "gpu_mid",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of the description.")] = None,
+    sweep: Annotated[str, typer.Option(help="key=a,b,c: the same trace at each value.")] = "",
+    faults: Annotated[str, typer.Option(help="TOML file of planned faults.")] = "",
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("out/sim"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a script on a simulated chip: predicted time, utilisation, roofline, timeline; what-if by --set and --sweep."""
+    description = chips.with_settings(chips.load(chip), set_ or [])
+    driver = "simnpu" if description.kind == "npu" else "simgpu"
+    env = {"LAZY_DRIVER": driver, "LAZY_SIM_CHIP": chip, "LAZY_SIM_SET": ",".join(set_ or [])}
+    env |= {"LAZY_SIM_FAULTS": faults, "LAZY_SIM_REPORT": str(out)}
+    code = subprocess.run([sys.executable, str(script), *(arguments or [])], env={**os.environ, **env}).returncode
+    if not (out / "report.json").exists():
+        print(f"{script} used no simulated device", file=sys.stderr)
+        raise typer.Exit(code or 1)
+    found: dict[str, Any] = {"devices": json.loads((out / "report.json").read_text())}
+    if sweep:
+        found["sweep"] = swept(description, read_trace(out / "trace.json"), sweep)
+    print(json.dumps(found, indent=1) if as_json else text(found, out))
+    raise typer.Exit(code)
+
+
+def read_trace(path: Path) -> list[Step]:
+    """The first device's trace, as `report.write` wrote it."""
+    return [Step(**{**entry, "work": Work(**entry["work"])}) for entry in json.loads(path.read_text())[0]]
+
+
+def swept(chip: chips.Chip, trace: list[Step], sweep: str) -> list[dict[str, Any]]:
+    """The trace replayed at each value of `key=a,b,c`: what the clock says, without running the script again."""
+    key, _, values = sweep.partition("=")
+    rows = []
+    for value in values.split(","):
+        changed = chips.with_settings(chip, [f"{key}={value}"])
+        clock: Clock = replay(changed, trace)
+        rows.append({"setting": f"{key}={value}", **summary(changed, clock)})
+    return rows
+
+
+def text(found: dict[str, Any], out: Path) -> str:
+    """The headline numbers, and the sweep as a bar chart."""
+    lines = []
+    for i, device in enumerate(found["devices"]):
+        parts = ", ".join(f"{key} {value:.0%}" for key, value in device["utilisation"].items())
+        lines.append(f"lazy:{i} on {device['chip']}: {device['total_us']:,.0f} us predicted; {parts}")
+        lines.append(
+            f"  {device['kernels']} kernels, {device['copies']} copies; launch cost {device['launch_exposed_us']:,.0f} us "
+            f"exposed, {device['launch_hidden_us']:,.0f} us hidden; peak memory {device['peak_memory_bytes'] / 2**20:.1f} MiB"
+        )
+        lines += [f"  finding: {finding}" for finding in device["findings"]]
+    longest = max((row["total_us"] for row in found.get("sweep", [])), default=1)
+    for row in found.get("sweep", []):
+        bar = "#" * max(1, round(_BAR * row["total_us"] / longest))
+        lines.append(f"{row['setting']:>28}  {row['total_us']:>12,.0f} us  {bar}")
+    return "\n".join([*lines, f"report: {out / 'device_0.html'}; timeline for Perfetto: {out / 'timeline.json'}"])
