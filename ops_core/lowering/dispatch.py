@@ -10,7 +10,7 @@ from ops_core.array import Arr
 from ops_core.lowering import views
 from ops_core.lowering.movement import like
 from ops_core.lowering.promote import torch_dtype
-from ops_core.lowering.registry import COMPLEX_RULES, RULES, Complex, Effects, Rule, call_rule
+from ops_core.lowering.registry import COMPLEX_RULES, RULES, Complex, Effects, NotLowerable, Rule, call_rule
 from ops_core.lowering.schema import Op
 from ops_core.lowering.trace import traced
 
@@ -42,8 +42,14 @@ def run(op: Op, bound: dict[str, Any]) -> Effects:
     return _through_inplace(op, twin, bound)
 
 
+# eager has fixed-point kernels of its own for these
+_HOST_DTYPES = {"upsample_bilinear2d": "u8", "upsample_bicubic2d": "u8"}
+
+
 def functional(op: Op, bound: dict[str, Any]) -> Any:
     """A functional op (or one with a rule of its own) by the first way that exists."""
+    if op.base in _HOST_DTYPES and bound["input" if "input" in bound else "self"].dtype == _HOST_DTYPES[op.base]:
+        raise NotLowerable(f"{op.name} of {_HOST_DTYPES[op.base]}")
     if any(_is_complex(v) for v in bound.values()) or _asks_complex(bound):
         rule = find_rule(op, COMPLEX_RULES)
     else:

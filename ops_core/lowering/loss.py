@@ -167,10 +167,10 @@ def _embedding_bag(
 ):  # fmt: skip
     count, bags, width = indices.shape[0], _bags(offsets, include_last_offset), weight.shape[1]
     dtype = opmath(weight.dtype)
-    maximum = A.full((bags, width) if mode == MAX_BAG else (bags,), 0, indices.dtype)
+    maximum = A.full((bags, width) if mode == MAX_BAG else (0,), 0, indices.dtype)
     if count == 0 or bags == 0:
         return (A.full((bags, width), 0, weight.dtype), A.full((count,), 0, indices.dtype),
-                A.full((bags,), 0, indices.dtype), maximum)  # fmt: skip
+                A.full(offsets.shape, 0, indices.dtype), maximum)  # fmt: skip
     rows = indices.to("i64")
     starts = offsets.to("i64").slice(0, 0, bags)
     bag = _bag_of(rows, starts, bags)
@@ -194,7 +194,8 @@ def _embedding_bag(
         out = zeros.index_put([bag], where(keeps.unsqueeze(1), values, 0.0), "add")
         if mode == MEAN_BAG:
             out = out / A.map_("maximum", size, 1).to(dtype).unsqueeze(1)
-    return out.to(weight.dtype), bag.to(indices.dtype), size.to(indices.dtype), maximum
+    sizes = size.pad((0,), (offsets.shape[0] - bags,)).to(indices.dtype)
+    return out.to(weight.dtype), bag.to(indices.dtype), sizes, maximum
 
 
 @rule("_embedding_bag_dense_backward", "_embedding_bag_backward")
@@ -211,7 +212,7 @@ def _embedding_bag_dense_backward(
         return zeros.to(grad.dtype)
     g = grad.to(dtype)
     if mode == MAX_BAG:
-        filled = bag_size.to("i64").ne(0).unsqueeze(1)
+        filled = bag_size.slice(0, 0, grad.shape[0]).to("i64").ne(0).unsqueeze(1)
         out = zeros.scatter(0, maximum_indices.to("i64"), where(filled, g, 0.0), "add")
         return out.to(grad.dtype)
     rows = indices.to("i64")

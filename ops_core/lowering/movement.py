@@ -125,9 +125,10 @@ def _arange(end, start=0, step=1, dtype=None):
     start, end, step = (v if isinstance(v, int) else float(v) for v in (start, end, step))
     whole = all(isinstance(v, int) for v in (start, end, step))
     name = name_of(dtype or (torch.int64 if whole else torch.get_default_dtype()))
-    if A.kind(name) in "iu":
-        start, end, step = int(start), (math.ceil(end) if not isinstance(end, int) else end), int(step)
-    return _affine_range(max(0, math.ceil((end - start) / step)), start, step, name)
+    if name == "i64":  # integer bounds first; the other integers count in floating point
+        start, end, step = int(start), int(end), int(step)
+    count = max(0, math.ceil((end - start) / step))
+    return _affine_range(count, *((int(start), int(step)) if A.kind(name) in "iu" else (start, step)), name)
 
 
 @rule("range")
@@ -155,7 +156,13 @@ def _linspace(start, end, steps, dtype=None):
 @rule("logspace")
 def _logspace(start, end, steps, base=10.0, dtype=None):
     result = name_of(dtype or torch.get_default_dtype())
-    exponents = _linspace(start, end, steps, torch.float64 if result == "f64" or not A.is_float(result) else torch.float32)
+    if not A.is_float(result):  # eager's exponents are not rounded to the integer type
+        first, last = (v.to("f64") if isinstance(v, Arr) else A.full((), v, "f64") for v in (start, end))
+        i = A.iota(steps)
+        step = (last - first) / float(max(steps - 1, 1))
+        exponents = where(i < (steps + 1) // 2, i.to("f64") * step + first, (i - (steps - 1)).to("f64") * step + last)
+        return A.map_("pow", A.full((steps,), float(base), "f64"), exponents).to(result)
+    exponents = _linspace(start, end, steps, torch.float64 if result == "f64" else torch.float32)
     powers = A.map_("pow", A.full(exponents.shape, float(base), exponents.dtype), exponents)
     return powers.to(result)
 

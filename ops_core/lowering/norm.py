@@ -33,7 +33,7 @@ def _affine(x: Arr, weight: Arr | None, bias: Arr | None) -> Arr:
 def _native_layer_norm(input, normalized_shape, weight, bias, eps):
     x = up(input)
     out, mean, rstd = _normalise(x, _inner(input, normalized_shape), eps)
-    stat = x.dtype if weight is None or weight.dtype != input.dtype else input.dtype
+    stat = input.dtype if weight is None else weight.dtype
     return _affine(out, weight, bias).to(input.dtype), mean.to(stat), rstd.to(stat)
 
 
@@ -154,7 +154,8 @@ def _statistics(training: bool, mean: Arr, rstd: Arr) -> tuple[Arr, Arr]:
 @rule("native_batch_norm.default", "_native_batch_norm_legit.default")
 def _native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     out, mean, rstd, writes = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    return Effects((out, *_statistics(training, mean, rstd)), writes)
+    stat = input.dtype if weight is None else weight.dtype
+    return Effects((out, mean.to(stat), rstd.to(stat)), writes)
 
 
 @rule("_native_batch_norm_legit.no_stats")
@@ -177,7 +178,8 @@ def _native_batch_norm_no_training(input, weight, bias, running_mean, running_va
 @rule("_batch_norm_with_update.default")
 def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
     out, mean, rstd, writes = _batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
-    return Effects((out, mean, rstd, A.full((0,), 0, "u8")), writes)
+    stat = input.dtype if weight is None else weight.dtype
+    return Effects((out, mean.to(stat), rstd.to(stat), A.full((0,), 0, "u8")), writes)
 
 
 @rule("_batch_norm_with_update_functional")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
-from ops_core.lowering.promote import default_float, name_of, opmath, result_type, up
+from ops_core.lowering.promote import default_float, name_of, opmath, result_type
 from ops_core.lowering.reduction import sum_dtype
 from ops_core.lowering.registry import rule
 
@@ -212,7 +212,7 @@ def linear_bins(x: Arr, low: Arr, high: Arr, bins: int) -> Arr:
 
 @rule("histc")
 def _histc(self, bins=100, min=0, max=0):
-    x = up(self) if self.is_float else self.to(default_float())
+    x = self if self.is_float else self.to(default_float())  # eager bins halves in their own precision
     flat = x.reshape(-1)
     low, high = (v.to(x.dtype) if isinstance(v, Arr) else A.full((), v, x.dtype) for v in (min, max))
     if flat.numel:

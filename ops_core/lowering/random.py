@@ -11,7 +11,7 @@ import torch
 from ops_core import array as A
 from ops_core.array import Arr, where
 from ops_core.lowering.movement import like
-from ops_core.lowering.promote import name_of, opmath, torch_dtype
+from ops_core.lowering.promote import default_float, name_of, opmath, torch_dtype
 from ops_core.lowering.registry import Effects, rule
 
 
@@ -200,8 +200,9 @@ def _native_dropout(input, p, train, seed, offset):
 
 @rule("native_dropout_backward")
 def _native_dropout_backward(grad_output, mask, scale):
-    dtype = opmath(grad_output.dtype)
-    return where(mask.to("bool"), grad_output.to(dtype) * _in(scale, dtype), 0.0).to(grad_output.dtype)
+    result = grad_output.dtype if grad_output.is_float else default_float()
+    dtype = opmath(result)
+    return where(mask.to("bool"), grad_output.to(dtype) * _in(scale, dtype), 0.0).to(result)
 
 
 @rule("rrelu_with_noise_functional")

@@ -160,8 +160,10 @@ BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
-def _unnormalise(x: Arr, size: int, align: bool) -> tuple[Arr, float]:
-    """[-1, 1] to pixels, and the derivative."""
+def _unnormalise(x: Arr, size: int, align: bool, rank: int) -> tuple[Arr, float]:
+    """[-1, 1] to pixels, and the derivative; in the order of operations of eager's kernel of that rank."""
+    if rank == 2:
+        return ((x + 1.0) * ((size - 1) / 2), (size - 1) / 2) if align else ((x + 1.0) * (size / 2) - 0.5, size / 2)
     if align:
         return (x + 1.0) / 2.0 * float(size - 1), (size - 1) / 2
     return ((x + 1.0) * float(size) - 1.0) / 2.0, size / 2
@@ -209,7 +211,7 @@ class _Sampler:
         self.at: list[Arr] = []  # pixel coordinates, slowest dimension first
         self.slope: list[Arr] = []
         for d in range(rank):
-            x, derivative = _unnormalise(flat.select(-1, rank - 1 - d), self.sizes[d], align)
+            x, derivative = _unnormalise(flat.select(-1, rank - 1 - d), self.sizes[d], align, rank)
             if mode != BICUBIC:
                 x, slope = _padded(x, self.sizes[d], padding, align)
                 self.slope.append(slope * derivative)
@@ -265,9 +267,14 @@ def _product(factors: list[Arr]) -> Arr:
     return out
 
 
+def _precision(x: Arr) -> str:
+    """Eager's kernels: float32 for half images, the half type itself for half volumes."""
+    return opmath(x.dtype) if x.ndim == 4 else x.dtype
+
+
 @rule("grid_sampler_2d", "_grid_sampler_2d_cpu_fallback", "grid_sampler_3d")
 def _grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
-    dtype = opmath(input.dtype)
+    dtype = _precision(input)
     shape = (*input.shape[:2], *grid.shape[1:-1])
     if input.numel == 0 or math.prod(shape) == 0:
         return A.full(shape, 0, input.dtype)
@@ -286,7 +293,7 @@ def _grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
 def _grid_sampler_backward(
     grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask=(True, True)
 ):  # fmt: skip
-    dtype = opmath(input.dtype)
+    dtype = _precision(input)
     if input.numel == 0 or grad_output.numel == 0:
         return A.full(input.shape, 0, input.dtype), A.full(grid.shape, 0, grid.dtype)
     s = _Sampler(input.shape, grid.to(dtype), interpolation_mode, padding_mode, align_corners)
