@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -16,15 +17,20 @@ from codegen.builder import Buf, Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes, store_row
 from codegen.kernels.contraction import fma
 from codegen.kernels.step import Step, Steps
+from codegen.mathlib.exponential import EXP2
+from codegen.mathlib.table import nearest, polynomial
 
 # Queries of a work item: the copy of a block of keys is used this often. benchmarks/kernels.py `attention`.
-QUERY_ROWS = 64
+QUERY_ROWS = 128
 # Vectors of keys in a block, and of a register tile (see matmul.REGISTER_TILES).
 KEY_VECTORS = 4
 TILE_ROWS = 4
 TILE_VECTORS = 4
 # Fewer queries than this (decoding) do not pay for copying the keys: two plain products and a softmax are better.
 FEWEST_QUERIES = 8
+
+# Scores are kept in units of log 2: a weight is then a power of two, which takes half the operations of exp.
+LOG2_E, LN_2 = 1 / math.log(2), math.log(2)
 
 Bind = Callable[[Builder], Callable[..., Any]]
 
@@ -116,6 +122,14 @@ def fold(k: Builder, fn: str, vectors: Sequence[V]) -> V:
     return total
 
 
+def power(k: Builder, x: V) -> V:
+    """2^x for x <= 0, within 2 ulp; 0 below the normal numbers, where a weight no longer counts."""
+    whole, n = nearest(k, x, 1.0)
+    r = x - whole
+    mantissa = k.bitcast(fma(k, r, polynomial(k, r, EXP2), k.const(1.0, "f32", x.width)), "i32")
+    return k.select(x < -126.0, 0.0, k.bitcast(mantissa + (n << 23), "f32"))
+
+
 def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     """The forward kernel. caps: `Capabilities`."""
     keys = key_blocks(spec.keys, caps)
@@ -153,19 +167,23 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
         load_keys(k, spec.depth, scratch["k"], read_k, here, keys, outer.iv)
         with k.for_(0, tiles) as inner:
             i, at = row(inner.iv), inner.iv * rows
-            scores = score_tile(k, spec, scratch, keys, rows, at)
-            for r in range(rows):
-                line = scores[r * keys.vectors : (r + 1) * keys.vectors]
-                line = masked(k, spec, keys, outer.iv, line, i + r, read_bias, here)
-                soften(k, scratch, line, at + r, r, keys, spec.value_depth, offsets, width)
-            for start in range(0, len(offsets), TILE_VECTORS):
-                part = offsets[start : start + TILE_VECTORS]
-                add_values(k, spec, scratch, keys, rows, at, part, width, read_v, here, outer.iv)
+            with k.if_(outer.iv * keys.block < i + rows) if spec.causal else nullcontext():
+                for n, scores in enumerate(score_tile(k, spec, scratch, keys, rows, at)):
+                    k.store(scratch["p"], n * keys.width, scores)
+                with k.for_(0, rows) as r:
+                    line = [k.load(scratch["p"], r.iv * keys.block + v * keys.width, keys.width) for v in range(keys.vectors)]
+                    line = masked(k, spec, keys, outer.iv, line, i + r.iv, read_bias, here)
+                    soften(k, scratch, line, at + r.iv, r.iv, keys, spec.value_depth, offsets, width)
+                for start in range(0, len(offsets), TILE_VECTORS):
+                    part = offsets[start : start + TILE_VECTORS]
+                    add_values(k, spec, scratch, keys, rows, at, part, width, read_v, here, outer.iv)
     with k.for_(0, tiles) as last, k.for_(0, rows) as r:
         at, i = last.iv * rows + r.iv, row(last.iv) + r.iv
         with k.if_(i >= first + last.iv * rows):
             total = k.load(scratch["sum"], at)
-            share = k.select(total == 0.0, 0.0, 1.0 / total)
+            top = k.load(scratch["top"], at)
+            # top - top: a score that is infinite or NaN makes its row NaN.
+            share = k.select(total == 0.0, 0.0, 1.0 / total + (top - top))
 
             def put(_: Any, i: V, j: V, value: V, width: int = 1) -> None:
                 write_out([*here, i, j], [value * share], 3 if width > 1 else None)
@@ -173,8 +191,7 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
             columns = 0, spec.value_depth
             store_row(k, put, scratch["out"], at * spec.value_depth, i, here[0], k.const(0, "index"), columns, width)
             if write_lse:
-                top = k.load(scratch["top"], at)
-                write_lse([*here, i], [k.select(total == 0.0, -math.inf, k.map("log", total) + top)])
+                write_lse([*here, i], [k.select(total == 0.0, -math.inf, (k.map("log2", total) + top) * LN_2)])
     args = ("q", "k", "v", *(("bias",) if spec.bias else ()), "out", *(("lse",) if spec.lse else ()))
     step = Step(name, k.finish(), renamed(spec, args), (ceil(spec.queries / block), spec.heads, spec.batch), (1, 1, 1))
     return Steps([step], [])
@@ -206,7 +223,7 @@ def load_queries(
         base = (tile.iv * tiles[1] + r.iv) * spec.depth
         for offset in column_offsets(spec.depth, width):
             v = read([*here, row(tile.iv) + r.iv, offset], 3 if width > 1 else None, width)
-            k.store(buffer, base + offset, v * spec.scale)
+            k.store(buffer, base + offset, v * (spec.scale * LOG2_E))
 
 
 def load_keys(
@@ -244,7 +261,7 @@ def masked(
         start = keys.start(k, number, v)
         if read_bias:
             bias = read_bias([*here, i, start], 3 if keys.width > 1 else None, keys.width)
-            scores = k.select(bias, scores, -math.inf) if spec.boolean else scores + bias
+            scores = k.select(bias, scores, -math.inf) if spec.boolean else fma(k, bias, k.const(LOG2_E, "f32", keys.width), scores)
         seen = keys.fresh(k, number, v)
         if spec.causal:
             past = start + k.iota(keys.width) <= i
@@ -254,15 +271,15 @@ def masked(
 
 
 def soften(
-    k: Builder, scratch: dict[str, Buf], line: Sequence[V], at: V, r: int, keys: Keys, depth: int,
+    k: Builder, scratch: dict[str, Buf], line: Sequence[V], at: V, r: V, keys: Keys, depth: int,
     offsets: Sequence[int], width: int,
 ) -> None:  # fmt: skip
     """One online softmax step for a row: its weights go to scratch, its sum and output so far are rescaled."""
     old = k.load(scratch["top"], at)
     top = k.map("maximum", old, k.reduce("maximum", fold(k, "maximum", line)))
     shift = k.select(top == -math.inf, 0.0, top)
-    factor = k.map("exp", old - shift)
-    weights = [k.map("exp", scores - shift) for scores in line]
+    factor = power(k, old - shift)
+    weights = [power(k, scores - shift) for scores in line]
     for v, w in enumerate(weights):
         k.store(scratch["p"], r * keys.block + v * keys.width, w)
     total = k.reduce("add", fold(k, "add", weights))
