@@ -22,7 +22,7 @@ _BYTES |= {"long": 8, "ulong": 8, "double": 8, "size_t": 8}
 _BYTES |= {f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _TYPE = r"(?:const )?(?P<type>\w+?)(?P<lanes>2|4|8|16)?"
 _FUNCTION = re.compile(r"^(?!\s)[^\n;{}#]*?\b(\w+)\s*\(([^\n;{}]*)\)\s*\{\n(.*?)^\}", re.S | re.M)
-_FOR = re.compile(r"for \(\w+ (\w+) = ([^;]+); \w+ < ([^;]+); \w+ \+= ([^;)]+)\)")
+_FOR = re.compile(r"for \(\w+ (\w+) = ([^;]+); \w+ < ([^;]+); (?:\w+ \+= ([^;)]+)|\+\+\w+)\)")
 _DEFINE = re.compile(rf"^{_TYPE} (?P<name>\w+) = (?P<value>.*);$")
 _SPECIAL = re.compile(r"\b(?:exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|erf|erfc|sqrt|rsqrt|atan2?)f?\(")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
@@ -93,9 +93,9 @@ class _Walk:
             else:
                 self._line(line)
 
-    def _enter(self, name: str, low: str, high: str, step: str) -> int:
+    def _enter(self, name: str, low: str, high: str, step: str | None) -> int:
         """Begin a loop; its turns, 1 where a bound is not known."""
-        first, last, by = (self._value(text) for text in (low, high, step))
+        first, last, by = (self._value(text) for text in (low, high, step or "1"))
         turns = 1 if first is None or last is None or not by else max(0, -(-(last - first) // by))
         key = f"loop {name}"
         self.spans[key] = turns
@@ -171,8 +171,12 @@ def _walked(
 ) -> tuple[dict[str, float], dict[int, float]]:
     """Operations by dtype, and bytes by argument index."""
     names = {index: name for name, _, index, _ in _pointers(source, kernel)}
-    parameters = functions(source)[kernel][0].split(",")
-    by_name = {p.split()[-1].strip("*"): value for p, value in zip(parameters, scalars, strict=False) if p.split()}
+    parameters, body = functions(source)[kernel]
+    if "**" in parameters:
+        by_name = {n: scalars[int(i)] for n, i in re.findall(r"\w+ (\w+) = \*\(\w+ \*\)args\[(\d+)\]", body)}
+    else:
+        names_in_order = [parameter.split()[-1].strip("*") for parameter in parameters.split(",")]
+        by_name = dict(zip(names_in_order, scalars, strict=False))
     walk = _Walk(source, kernel, global_size, local_size, by_name)
     return dict(walk.flops), {index: walk.traffic[name] for index, name in names.items()}
 

@@ -144,21 +144,21 @@ class SimGpu(SimDevice):
     def _execute(
         self, kernel: Kernel, global_size: tuple[int, int, int], local_size: tuple[int, int, int], args: list[Arg]
     ) -> None:
-        keep = []
-        pointers = (ct.c_void_p * max(1, len(args)))()
+        scratch = []
+        values = (ct.c_uint64 * max(1, len(args)))()  # an address, or a scalar's bytes
         for i, arg in enumerate(args):
             match arg:
                 case Buffer(mem, offset):
-                    pointers[i] = mem.address + offset
+                    values[i] = mem.address + offset
                 case Scalar(data):
-                    keep.append(ct.create_string_buffer(data.ljust(8, b"\0"), 8))
-                    pointers[i] = ct.addressof(keep[-1])
+                    values[i] = int.from_bytes(data, "little")
                 case Local(nbytes):
-                    keep.append(ct.create_string_buffer(nbytes + ALIGNMENT))
-                    pointers[i] = -(-ct.addressof(keep[-1]) // ALIGNMENT) * ALIGNMENT
+                    scratch.append(ct.create_string_buffer(nbytes + ALIGNMENT))
+                    values[i] = -(-ct.addressof(scratch[-1]) // ALIGNMENT) * ALIGNMENT
+        places = (ct.c_void_p * len(values))(*(ct.addressof(values) + 8 * i for i in range(len(values))))
         size3 = ct.c_uint64 * 3
         fault = ct.c_void_p()
-        if runner().sim_run(kernel.address, pointers, size3(*global_size), size3(*local_size), ct.byref(fault)):
+        if runner().sim_run(kernel.address, places, size3(*global_size), size3(*local_size), ct.byref(fault)):
             where = self.memory.nearest(fault.value or 0)
             side = "after" if where and (fault.value or 0) >= where.address else "before"
             beside = f"{side} {where}" if where else f"address {fault.value or 0:#x}, which is no device memory"

@@ -12,8 +12,8 @@ SOURCE = """
 #include <stdint.h>
 void scale(void **args, const uint64_t global[3], const uint64_t local[3])
 {
-    const float *a0 = (const float *)args[0];
-    float *a1 = (float *)args[1];
+    const float *a0 = *(const float **)args[0];
+    float *a1 = *(float **)args[1];
     float a2 = *(float *)args[2];
     for (int64_t i = 0; i < global[0]; i += 1) {
         float v1 = a0[i];
@@ -23,12 +23,12 @@ void scale(void **args, const uint64_t global[3], const uint64_t local[3])
 }
 void overrun(void **args, const uint64_t global[3], const uint64_t local[3])
 {
-    float *a1 = (float *)args[1];
+    float *a1 = *(float **)args[1];
     a1[global[0]] = 1.0f;
 }
 void underrun(void **args, const uint64_t global[3], const uint64_t local[3])
 {
-    float *a1 = (float *)args[1];
+    float *a1 = *(float **)args[1];
     a1[-1] = 1.0f;
 }
 void wild(void **args, const uint64_t global[3], const uint64_t local[3])

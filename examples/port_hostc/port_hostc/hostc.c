@@ -2,7 +2,7 @@
  *
  * A worked level 2 port. Kernels arrive as C source and are compiled by the host's cc;
  * each exports  void NAME(void **args, const uint64_t global[3], const uint64_t local[3])
- * which runs the whole grid. Memory is the host's, so it is host visible, and a queue
+ * which runs the whole grid; args[i] points at a buffer's address or at a scalar's bytes. Memory is the host's, so it is host visible, and a queue
  * may run each command at the call: that is allowed, and the simplest thing that works.
  */
 #include <dlfcn.h>
@@ -305,7 +305,7 @@ static lazy_status launch(lazy_device device, lazy_queue queue, lazy_kernel kern
                           const uint64_t local[3], uint32_t nargs, const lazy_arg *args) {
   static const uint64_t one[3] = {1, 1, 1};
   (void)device, (void)queue;
-  void *values[MAX_ARGS];
+  void *values[MAX_ARGS], *addresses[MAX_ARGS]; /* a value is the place of an address or of a scalar's bytes */
   uint64_t local_bytes = 0, used = 0;
   if (nargs > MAX_ARGS) return fail(LAZY_INVALID_ARGUMENT, "%u arguments; the limit is %u", nargs, MAX_ARGS);
   if (!local[0]) local = one;
@@ -320,9 +320,12 @@ static lazy_status launch(lazy_device device, lazy_queue queue, lazy_kernel kern
     if (args[i].kind == LAZY_ARG_BYTES) {
       values[i] = (void *)&args[i].bits;
     } else if (args[i].kind == LAZY_ARG_LOCAL) {
-      values[i] = scratch + used;
+      addresses[i] = scratch + used;
+      values[i] = &addresses[i];
       used += (args[i].size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    } else if (!(values[i] = range(args[i].mem, args[i].offset, 0))) {
+    } else {
+      values[i] = &addresses[i];
+      if ((addresses[i] = range(args[i].mem, args[i].offset, 0))) continue;
       free(scratch);
       return LAZY_INVALID_ARGUMENT;
     }
