@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 
 from codegen.index import Expr, Index, Var, linear, variable
 from codegen.views import VIEWS
@@ -119,8 +119,13 @@ def index_vars(index: Index) -> frozenset[Var]:
 
 
 def apart(a: Expr, b: Expr) -> bool:
-    """Whether two byte ranges cannot meet, elements being at most 8 bytes."""
-    return a.bounds[1] + 8 <= b.bounds[0] or b.bounds[1] + 8 <= a.bounds[0]
+    """Whether two accesses, each given by its first byte, cannot meet."""
+    return a.bounds[1] + _extent(a) <= b.bounds[0] or b.bounds[1] + _extent(b) <= a.bounds[0]
+
+
+def _extent(byte: Expr) -> int:
+    """Bytes of an element at most: its strides are multiples of its size, and no type has more than 8."""
+    return gcd(8, *(c for _, c in byte.terms))
 
 
 def bits(mask: int) -> Iterator[int]:

@@ -1,0 +1,186 @@
+"""Every core op against its NumPy reference, over dtypes and awkward shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ops_core import numerics
+from ops_core.array import Arr, cat, cummax, emit, frexp, full, full_like, map_, matmul, rand_bits, searchsorted
+from tests.codegen.case import Case, build
+
+RANDOM = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def integers(low: int, high: int, *shape: int) -> np.ndarray:
+    return RANDOM.integers(low, high, shape)
+
+
+@pytest.mark.parametrize("op", ["cumsum", "cumprod", "logcumsumexp"])
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_scan(op: str, dim: int) -> None:
+    build(lambda c: [c.output(c.input(floats(5, 33, 32)).scan(op, dim))]).check()
+
+
+def test_cummax_keeps_the_last_position() -> None:
+    def write(c: Case) -> None:
+        for result in cummax(c.input(integers(0, 9, 40, 7)), 0):
+            c.output(result)
+
+    build(write).check(exact=True)
+
+
+@pytest.mark.parametrize("shape, dim", [((12,), 0), ((5, 33), 1), ((1000, 3), 0), ((7000,), 0), ((1,), 0)])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort_is_stable(shape: tuple[int, ...], dim: int, descending: bool) -> None:
+    def write(c: Case) -> None:
+        for result in c.input(integers(0, 50, *shape)).sort(dim, descending):
+            c.output(result)
+
+    build(write).check(exact=True)
+
+
+def test_sort_puts_nan_last() -> None:
+    data = floats(100)
+    data[::7] = np.nan
+
+    def write(c: Case) -> None:
+        c.output(c.input(data).sort(0)[1])
+        c.output(c.input(data).sort(0, True)[1])
+
+    build(write).check(exact=True)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_searchsorted(right: bool) -> None:
+    table = np.sort(integers(0, 20, 5, 33), 1)
+    build(lambda c: [c.output(searchsorted(c.input(table), c.input(integers(0, 21, 5, 9)), right))]).check(exact=True)
+
+
+@pytest.mark.parametrize("missing", [-3, 0, 3])
+def test_nonzero_fills_with_minus_one(missing: int) -> None:
+    data = integers(0, 2, 50, 70)
+    size = int(np.count_nonzero(data)) + missing
+    build(lambda c: [c.output(emit("nonzero", (c.input(data),), (size, 2), "i64", size=size))]).check(exact=True)
+
+
+@pytest.mark.parametrize("reduce", ["set", "add"])
+@pytest.mark.parametrize("width", [64, 7])
+def test_index_put(reduce: str, width: int) -> None:
+    rows = RANDOM.permutation(50)[:30] if reduce == "set" else integers(0, 50, 30)
+
+    def write(c: Case) -> None:
+        c.output(c.input(floats(50, width)).index_put((c.input(rows),), c.input(floats(30, width)), reduce))
+
+    build(write).check()
+
+
+@pytest.mark.parametrize("reduce", ["add", "mul", "amax", "amin"])
+@pytest.mark.parametrize("shape, size", [((30, 60), 50), ((3000,), 1000)])
+def test_scatter(reduce: str, shape: tuple[int, ...], size: int) -> None:
+    def write(c: Case) -> None:
+        x = c.input(floats(size, *shape[1:]))
+        c.output(x.scatter(0, c.input(integers(0, size, *shape)), c.input(floats(*shape)), reduce))
+
+    build(write).check()
+
+
+def test_random_bits_are_philox() -> None:
+    def write(c: Case) -> None:
+        c.output(rand_bits((50, 37), c.param(1234567890123, "i64"), c.param(77, "i64")))
+
+    build(write).check(exact=True)
+
+
+def convolve(c: Case, x: tuple[int, ...], w: tuple[int, ...], stride: int, padding: int, groups: int = 1) -> Arr:
+    n = len(x) - 2
+    out = [(size + 2 * padding - k) // stride + 1 for size, k in zip(x[2:], w[2:], strict=True)]
+    attrs = {"stride": (stride,) * n, "padding": (padding,) * n, "dilation": (1,) * n, "transposed": False,
+             "output_padding": (0,) * n, "groups": groups}  # fmt: skip
+    return emit("convolution", (c.input(floats(*x)), c.input(floats(*w) * 0.1)), (x[0], w[0], *out), "f32", **attrs)
+
+
+@pytest.mark.parametrize(
+    "x, w, stride, padding, groups",
+    [((2, 6, 9, 10), (8, 6, 3, 3), 1, 1, 1), ((2, 6, 9, 10), (8, 3, 3, 3), 2, 1, 2), ((2, 6, 30), (8, 6, 5), 2, 2, 1),
+     ((2, 6, 8, 8), (8, 6, 1, 1), 1, 0, 1)],
+)  # fmt: skip
+def test_convolution_with_an_epilogue(
+    x: tuple[int, ...], w: tuple[int, ...], stride: int, padding: int, groups: int
+) -> None:
+    def write(c: Case) -> None:
+        y = convolve(c, x, w, stride, padding, groups)
+        c.output(map_("maximum", y, full_like(y, 0.0)))
+
+    build(write).check()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_half_types_round_at_every_op(dtype: str) -> None:
+    def write(c: Case) -> None:
+        x = c.input(numerics.cast(floats(50, 37), dtype), dtype)
+        c.output(x * x + 1)
+        c.output(x.to("f32").sum(1))
+
+    build(write).check()
+
+
+def test_sums_of_many_dims() -> None:
+    def write(c: Case) -> None:
+        x = c.input(floats(2, 1, 3, 2, 1, 2, 3, 1, 2))
+        for dims in ((0, 3, 6), (1, 4), None):
+            c.output(x.sum(dims))
+
+    build(write).check()
+
+
+def test_split_reductions_of_every_kind() -> None:
+    def write(c: Case) -> None:
+        x = c.input(floats(3, 100003))
+        c.output(x.arg("argmax", 1))
+        for op in ("amax", "amin", "sum"):
+            c.output(x.reduce(op, 1))
+
+    build(write).check()
+
+
+def test_empty_tensors() -> None:
+    def write(c: Case) -> None:
+        x = c.input(floats(0, 5))
+        for result in (x.sum(0), x + 1, x.sum(1), x.sum(), matmul(c.input(floats(3, 0)), x), x.scan("cumsum", 0)):
+            c.output(result)
+        c.output(cat([x, c.input(floats(2, 5))], 0))
+
+    build(write).check(exact=True)
+
+
+def test_integers_and_bits() -> None:
+    def write(c: Case) -> None:
+        x, y = c.input(integers(-50, 50, 33, 5)), c.input(integers(1, 9, 5))
+        c.output(map_("remainder", x, y.expand(33, 5)))
+        c.output(x.sum(0))
+        bytes = c.input(integers(0, 255, 33, 5).astype(np.uint8))
+        c.output(bytes + bytes)
+        c.output(map_("shr", bytes, full((33, 5), 1, "u8")))
+
+    build(write).check(exact=True)
+
+
+def test_frexp() -> None:
+    data = np.array([0.0, -0.0, 1.0, -3.5, 1e-40, np.inf, -np.inf, 1e30, 0.5], np.float32)
+    build(lambda c: [c.output(part) for part in frexp(c.input(data))]).check(exact=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_batched_products(dtype: Callable[..., np.ndarray]) -> None:
+    def write(c: Case) -> None:
+        a, b = (integers(-9, 9, *s).astype(dtype) for s in ((6, 130, 70), (6, 70, 90)))
+        c.output(matmul(c.input(a), c.input(b)))
+
+    build(write).check(exact=True)
