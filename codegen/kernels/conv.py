@@ -25,6 +25,12 @@ from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 
 Index = Sequence[V | int]
+# A term of a sum over channels and taps: its number, or its group of taps and its number in there.
+Term = V | tuple[V, int]
+
+# Taps that are written out one by one, so that their distances are constants. benchmarks/kernels.py `conv`:
+# 3 x 3, 64 channels of 56 x 56: MEASURED.
+UNROLLED_TAPS = 12
 
 
 class Tensor(NamedTuple):
@@ -121,24 +127,38 @@ class Planes(NamedTuple):
         """Elements for one image and channel."""
         return prod(a.phases for a in self.axes) * self.plane
 
-    def tap(self, t: V) -> V:
+    def tap(self, t: V | int) -> V | int:
         """Distance from an output's number to the element that tap number t meets."""
         offset: V | int = 0
         for a, stride, at in zip(self.axes, self.strides, unravel(t, [a.taps for a in self.axes]), strict=True):
             offset = at * a.spacing // a.step * stride + offset
         return self.phase(t) * self.plane + offset
 
-    def phase(self, t: V) -> V:
+    def phase(self, t: V | int) -> V | int:
         """The number of the plane that tap number t reads."""
         number: V | int = 0
         for a, at in zip(self.axes, unravel(t, [a.taps for a in self.axes]), strict=True):
-            number = (at % a.cycle if a.phases > 1 else at * 0) + number * a.phases
-        return number  # type: ignore[return-value]
+            number = (at % a.cycle if a.phases > 1 else 0) + number * a.phases
+        return number
 
 
-def unravel(index: V, shape: Sequence[int]) -> list[V]:
+def inner_taps(taps: Sequence[int]) -> int:
+    """How many taps are written out: all, those of the last dim, or none."""
+    return next((n for n in (prod(taps), taps[-1]) if n <= UNROLLED_TAPS), 1)
+
+
+def channel_and_tap(term: Term, taps: Sequence[int]) -> tuple[V, V | int]:
+    """Which channel a term is of, and the number of its tap."""
+    if not isinstance(term, tuple):
+        return term // prod(taps), term % prod(taps)
+    group, number = term
+    groups = prod(taps) // inner_taps(taps)
+    return (group, number) if groups == 1 else (group // groups, group % groups * inner_taps(taps) + number)
+
+
+def unravel(index: V | int, shape: Sequence[int]) -> list[V | int]:
     """The coordinates of a flat index."""
-    found = []
+    found: list[V | int] = []
     for n in reversed(shape[1:]):
         found.append(index % n)
         index = index // n
@@ -172,17 +192,20 @@ def planes(axes: tuple[Axis, ...], spec: ConvSpec, caps: Any) -> Planes:
 def forward(name: str, spec: ConvSpec, axes: tuple[Axis, ...], caps: Any) -> Steps:
     """For each image and group: weights x taps of the image."""
     channels, outs = spec.x.shape[1] // spec.groups, spec.w.shape[0] // spec.groups
-    taps = prod(a.taps for a in axes)
+    taps = spec.w.shape[2:]
 
     def weights(k: Builder) -> Load:
         read = spec.w.bind(k)
 
-        def load(z: V, i: V, p: V, width: int = 1) -> V:
-            return read([z % spec.groups * outs + i, p // taps, *unravel(p % taps, spec.w.shape[2:])])
+        def load(z: V, i: V, p: Term, width: int = 1) -> V:
+            if width > 1:
+                return k.pack([load(z, i, p + lane) for lane in range(width)])  # type: ignore[operator]
+            channel, tap = channel_and_tap(p, taps)
+            return read([z % spec.groups * outs + i, channel, *unravel(tap, taps)])
 
         return load
 
-    a = Operand(weights, spec.w.dtype, None, spec.groups > 1, spec.w.flops)
+    a = Operand(weights, spec.w.dtype, 1, spec.groups > 1, spec.w.flops)
     return correlate(name, spec, axes, a, channels, outs, lambda u: list(u), caps)
 
 
@@ -214,15 +237,16 @@ def phase_product(
 ) -> Steps:  # fmt: skip
     """One phase of a transposed convolution. taps: for each dim those that meet it, last first."""
     ins, outs = channels
-    count = prod(map(len, taps))
+    counts = [len(t) for t in taps]
 
     def weights(k: Builder) -> Load:
         read = spec.w.bind(k)
 
-        def load(z: V, i: V, p: V, width: int = 1) -> V:
-            at = unravel(p % count, [len(t) for t in taps])
+        def load(z: V, i: V, p: Term, width: int = 1) -> V:
+            channel, tap = channel_and_tap(p, counts)
+            at = unravel(tap, counts)
             where = [t[0] - a * (t[0] - t[1]) if len(t) > 1 else t[0] for a, t in zip(at, taps, strict=True)]
-            return read([z % spec.groups * ins + p // count, i, *where])
+            return read([z % spec.groups * ins + channel, i, *where])
 
         return load
 
@@ -238,7 +262,8 @@ def correlate(
     place: Callable[[Index], list[V | int]], caps: Any,
 ) -> Steps:  # fmt: skip
     """out[n, (group, i), place(u)] = sum over channels c and taps t of a[i, (c, t)] x[n, (group, c), u * step + ...]."""
-    taps = prod(ax.taps for ax in axes)
+    counts = [ax.taps for ax in axes]
+    taps = prod(counts)
     outputs = [ax.outputs for ax in axes]
     layout = planes(axes, spec, caps)
     groups, images = spec.groups, spec.x.shape[0]
@@ -250,12 +275,12 @@ def correlate(
         runs = Runs(axes[-1].extent, outputs[-1], 1)
     elif caps.is_cpu:
         strides, span = layout.strides, layout.span
-        b = Operand(lambda k: from_planes(k, spec, layout, channels, taps), spec.acc, 1)
+        b = Operand(lambda k: from_planes(k, spec, layout, channels), spec.acc, 1)
         width = min(lanes(caps, BY_NAME[spec.acc].bytes, outputs[-1]), outputs[-1]) if dense else 1
         runs = Runs(axes[-1].extent, outputs[-1], width)
     else:
         strides, span = tuple(prod(outputs[d + 1 :]) for d in range(len(axes))), prod(outputs)
-        b = Operand(lambda k: from_input(k, spec, axes, channels, taps), spec.acc, None, flops=spec.x.flops)
+        b = Operand(lambda k: from_input(k, spec, axes, channels), spec.acc, None, flops=spec.x.flops)
         runs = Runs(span, span, 1)
 
     def result(k: Builder) -> Store:
@@ -277,6 +302,7 @@ def correlate(
     matmul_spec = MatmulSpec(
         images * groups, outs, span, channels * taps, a, b, Output(result, 1, runs), spec.acc, spec.index_bits,
         (spec.names[1], "planes" if caps.is_cpu else spec.names[0], spec.names[2]),
+        inner=inner_taps(counts) if caps.is_cpu and taps else 1,
     )  # fmt: skip
     steps, temps = matmul(name, matmul_spec, caps)
     if not taps:
@@ -301,28 +327,30 @@ def planes_bytes(x: Tensor, layout: Planes, spec: ConvSpec) -> int:
     return x.shape[0] * x.shape[1] * layout.size * BY_NAME[spec.acc].bytes
 
 
-def from_planes(k: Builder, spec: ConvSpec, layout: Planes, channels: int, taps: int) -> Load:
+def from_planes(k: Builder, spec: ConvSpec, layout: Planes, channels: int) -> Load:
     """B of the forward product: (c, t) x output number, read from the planes."""
     buffer = k.buffer(spec.acc, readonly=True)
 
-    def load(z: V, p: V, j: V, width: int = 1) -> V:
-        return k.load(buffer, (z * channels + p // taps) * layout.size + layout.tap(p % taps) + j, width)
+    def load(z: V, p: Term, j: V, width: int = 1) -> V:
+        channel, tap = channel_and_tap(p, [a.taps for a in layout.axes])
+        return k.load(buffer, (z * channels + channel) * layout.size + j + layout.tap(tap), width)
 
     return load
 
 
-def from_input(k: Builder, spec: ConvSpec, axes: tuple[Axis, ...], channels: int, taps: int) -> Load:
+def from_input(k: Builder, spec: ConvSpec, axes: tuple[Axis, ...], channels: int) -> Load:
     """The same, one element at a time, read from the input itself; zero in the padding."""
     read = spec.x.bind(k)
 
     def load(z: V, p: V, j: V, width: int = 1) -> V:
         at, inside = [], k.const(True, "bool")
-        tap = unravel(p % taps, [a.taps for a in axes])
-        for a, u, t in zip(axes, unravel(j, [a.outputs for a in axes]), tap, strict=True):
+        counts = [a.taps for a in axes]
+        channel, tap = channel_and_tap(p, counts)
+        for a, u, t in zip(axes, unravel(j, [a.outputs for a in axes]), unravel(tap, counts), strict=True):
             i = u * a.step + t * a.spacing - a.pad
             inside = inside & (i >= 0) & (i < a.size)
             at.append(k.map("maximum", k.map("minimum", i, a.size - 1), 0))
-        v = read([z // spec.groups, z % spec.groups * channels + p // taps, *at])
+        v = read([z // spec.groups, z % spec.groups * channels + channel, *at])
         return k.select(inside, v, k.const(0, spec.acc))
 
     return load

@@ -70,6 +70,8 @@ class MatmulSpec(NamedTuple):
 
     acc: the dtype of the sum; index_bits: 64 where an offset passes 2^31; names: what a, b and out are called in
     `Step.args`; piece: terms of a partial sum, 0 for whole sums. The output then has batch x pieces matrices.
+    inner: where it is not 1, terms come in groups of `inner` that read neighbouring elements of B (the taps of a
+    convolution), so a panel is not copied; the operands are then asked for term (group, number in it: int).
     """
 
     batch: int
@@ -83,6 +85,7 @@ class MatmulSpec(NamedTuple):
     index_bits: int = 32
     names: tuple[str | int, ...] = ("a", "b", "out")
     piece: int = 0
+    inner: int = 1
 
     @property
     def itemsize(self) -> int:
@@ -174,7 +177,7 @@ def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
     shapes = {(min(rows, spec.m), min(vectors, most)) for rows, vectors in REGISTER_TILES}
     fitting = [s for s in shapes if s[0] * s[1] + s[1] < registers]
     order = {s: i for i, s in enumerate(REGISTER_TILES)}
-    pack = spec.k > 0 and (spec.b.contiguous != 1 or spec.m >= PACK_ROWS)
+    pack = spec.k > 0 and spec.inner == 1 and (spec.b.contiguous != 1 or spec.m >= PACK_ROWS)
     evaluate = spec.n >= EVALUATE_COLUMNS and (
         spec.a.flops > 0 or spec.a.contiguous != 1 and spec.m * spec.k * spec.itemsize > EVALUATE_BYTES
     )
@@ -184,6 +187,8 @@ def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
 
 def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
     """Into how many pieces the sum is split: for the cache, and to give every compute unit some."""
+    if spec.inner > 1:
+        return 1
     columns = tile.vectors * (lanes(caps, spec.itemsize, spec.n) if tile.schedule == "panel" else 1)
     tiles = spec.batch * ceil(spec.m / tile.rows) * ceil(spec.n / columns)
     again = tile.schedule == "panel" and spec.m > tile.rows
@@ -235,7 +240,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                 lambda p, x: k.store(scratch, base + (p * span + v.iv * width), x),
             )  # fmt: skip
 
-    def row_of_b(p: V) -> list[V]:
+    def row_of_b(p: V | tuple[V, int]) -> list[V]:
         if scratch:
             return [k.load(scratch, base + (p * span + v * width), width) for v in range(tile.vectors)]
         return [load_b(batch, p, j + offset, width) for offset in offsets]
@@ -244,14 +249,14 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     with k.for_(chunk * tiles_each, last) as tiles:
         i = at_most(k, tiles.iv * rows, m - rows, m, rows)
         zero = k.const(0, spec.acc, width)
-        with k.for_(lo, hi, init=[zero] * (rows * tile.vectors)) as loop:
-            b = row_of_b(loop.iv)
-            sums = iter(loop.args)
-            new = []
-            for r in range(rows):
-                a = load_a(batch, i + r, loop.iv)
-                new += [fma(k, a, x, next(sums)) for x in b]
-            loop.yield_(*new)
+        groups = (lo, hi) if spec.inner == 1 else (0, spec.k // spec.inner)
+        with k.for_(*groups, init=[zero] * (rows * tile.vectors)) as loop:
+            sums = loop.args
+            for p in [loop.iv] if spec.inner == 1 else [(loop.iv, t) for t in range(spec.inner)]:
+                b = row_of_b(p)
+                a = [load_a(batch, i + r, p) for r in range(rows)]
+                sums = [fma(k, a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
+            loop.yield_(*sums)
         for at, total in enumerate(loop.results):
             k.store(result, at // tile.vectors * span + offsets[at % tile.vectors], total)
         with k.for_(0, rows) as row, k.if_(i + row.iv >= tiles.iv * rows) if m % rows else nullcontext():
@@ -286,7 +291,8 @@ def matrix_load(k: Builder, spec: MatmulSpec) -> Load:
     """Load from a dense A for each batch."""
     buffer = k.buffer(spec.acc, readonly=True)
 
-    def load(batch: V, i: V, p: V, width: int = 1) -> V:
+    def load(batch: V, i: V, p: V | tuple[V, int], width: int = 1) -> V:
+        p = p[0] * spec.inner + p[1] if isinstance(p, tuple) else p
         return k.load(buffer, (batch * spec.m + i) * spec.k + p, width)
 
     return load
