@@ -5,13 +5,13 @@
  * which runs the whole grid; args[i] points at a buffer's address or at a scalar's bytes. Memory is the host's, so it is host visible, and a queue
  * may run each command at the call: that is allowed, and the simplest thing that works.
  */
+/* [head] */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +20,7 @@
 #define ALIGNMENT 64
 #define MAX_ARGS 64
 #define MAX_LOG 16384
+/* [head] */
 
 /* [errors] */
 static _Thread_local char error_text[MAX_LOG + 256];

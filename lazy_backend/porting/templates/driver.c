@@ -1,11 +1,13 @@
 /* The driver of __NAME__, against lazy_driver.h alone. Each stub says what to write; lazy_driver.h says the rules.
  * `python -m lazy_backend port check __NAME__` says what works and what is next. */
+/* [head] */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lazy_driver.h"
+/* [head] */
 
 /* [errors] */
 static _Thread_local char error_text[1024];
