@@ -52,6 +52,21 @@ def remainder_int(k: Builder, x: V, y: V) -> V:
     return k.select((r != 0) & ((y < 0) != (r < 0)), r + y, r)
 
 
+def divide(op: str) -> Callable[[Builder, V, V], V]:
+    """An integer division that no operands can trap: x / 0 is 0, and the least integer / -1 wraps."""
+
+    def build(k: Builder, x: V, y: V) -> V:
+        if y.const not in (None, 0, -1):
+            return k.emit(op, x, y)
+        trap = y == 0
+        if kind(y.dtype) == "i":
+            trap = trap | (y == -1)
+        opposite = k.select(y == 0, 0, 0 - x if op == "arith.divsi" else k.const(0, x.dtype, x.width))
+        return k.select(trap, opposite, k.emit(op, x, k.select(trap, 1, y)))
+
+    return build
+
+
 def shift_left(k: Builder, x: V, n: V) -> V:
     """Zero where the distance is not within the type, as torch has it."""
     bits = 8 * BY_NAME[x.dtype].bytes
@@ -114,9 +129,9 @@ CATALOGUE: dict[str, dict[str, Rule]] = {
     "add": integers("arith.addi", "arith.addi", f="arith.addf", b="arith.ori"),
     "sub": integers("arith.subi", "arith.subi", f="arith.subf"),
     "mul": integers("arith.muli", "arith.muli", f="arith.mulf", b="arith.andi"),
-    "div": integers("arith.divsi", "arith.divui", f="arith.divf"),
-    "fmod": integers("arith.remsi", "arith.remui", f="arith.remf"),
-    "remainder": {"f": remainder_float, "i": remainder_int, "x": remainder_int, "u": "arith.remui"},
+    "div": {"f": "arith.divf", "i": divide("arith.divsi"), "u": divide("arith.divui"), "x": "arith.divsi"},
+    "fmod": {"f": "arith.remf", "i": divide("arith.remsi"), "u": divide("arith.remui"), "x": "arith.remsi"},
+    "remainder": {"f": remainder_float, "i": remainder_int, "x": remainder_int, "u": divide("arith.remui")},
     "neg": {"f": "arith.negf", "i": negate, "u": negate, "x": negate},
     "abs": {"f": "math.absf", "i": "math.absi", "u": same, "b": same},
     "sign": {"f": sign, "i": sign, "u": sign, "b": same},

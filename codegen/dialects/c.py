@@ -91,7 +91,7 @@ class C(Language):
 
     def reinterpret(self, x: str, target: Type, signed: bool = False) -> str:
         name = self.type(target, signed)
-        return f"as_{name}({x})" if target.width == 1 else f"({name}){x}"
+        return f"as_{name}({x})" if target.width == 1 else f"({name})({x})"
 
     def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
         if lanes == 1:

@@ -36,7 +36,7 @@ class OpenCL(Language):
         """
         call = f"({', '.join(names)})"
         if fn not in INSTRUCTIONS:
-            return f"    return {fn}{call};\n"
+            return super().lanes_body(fn, names, lanes)  # a driver's vector version may have other bits
         before, fallback = "", lanes
         if fn == "fma":
             before, fallback = "#pragma OPENCL FP_CONTRACT ON\n", "x * y + z"

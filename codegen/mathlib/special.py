@@ -43,11 +43,13 @@ LGAMMA_5 = (
     3.95781398, 1.61109316, 0.0996714979, -0.00660138205, 0.000653218478, -7.76440429e-05, 1.04724149e-05,
     -1.33480717e-06, 1.3978277e-07, -4.77153925e-08, 1.12318386e-08,
 )  # fmt: skip
+# digamma y - log y + 1 / (2 y) in 1 / y^2, without one factor 1 / y^2: Bernoulli numbers B_2n / 2n
+DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12)
 # lgamma x - (x - 1/2) log x + x - log(2 pi) / 2 in 1 / x for x >= 8, odd powers, error 2^-25
 STIRLING = (0.0833333358, -0.00277896714, 0.000860169996)
 
 
-@define("rsqrt")
+@define("rsqrt", "f32", "f64")
 def rsqrt(k: Builder, x: V) -> V:
     return 1.0 / k.map("sqrt", x)
 
@@ -169,20 +171,49 @@ def lgamma(k: Builder, x: V) -> V:
     return k.select((x < 0.0) & (size > 2.0**-24), reflected, result)
 
 
-@define("digamma")
-def digamma(k: Builder, x: V) -> V:
-    """By recurrence to 8 and the asymptotic series from there; negative arguments are reflected."""
-    negative = x < 0.5
-    y = k.select(negative, 1.0 - x, x)
-    total = k.const(0.0, "f32", x.width)
-    for _ in range(8):
-        small = y < 8.0
+def digamma_series(k: Builder, y: V, start: float, series: tuple[float, ...]) -> V:
+    """digamma of y >= 0.5: by recurrence to `start` and the asymptotic series in 1 / y^2 from there."""
+    total = k.const(0.0, y.dtype, y.width)
+    for _ in range(int(start)):
+        small = y < start
         total = k.select(small, total - 1.0 / y, total)
         y = k.select(small, y + 1.0, y)
     inverse = 1.0 / y
     square = inverse * inverse
-    series = square * polynomial(k, square, (-0.0833333333, 0.00833333333, -0.00396825397))
-    result = total + (log(k, y) + fma(k, inverse, -0.5, series))
-    sine, cosine = sin_cos_pi(k, x)
-    result = k.select(negative, fma(k, cosine / sine, -PI, result), result)
-    return k.select(negative & (sine == 0.0), k.select(x == 0.0, -1.0 / x, NAN), result)
+    logarithm = log(k, y) if y.dtype == "f32" else k.map("log", y)
+    return total + (logarithm + fma(k, inverse, -0.5, square * polynomial(k, square, series)))
+
+
+def digamma_reflected(k: Builder, x: V, result: V, sine: V, cosine: V) -> V:
+    """digamma of x < 0.5 from that of 1 - x; poles at 0 and NaN at negative integers."""
+    value = k.select(sine == 0.0, k.select(x == 0.0, -1.0 / x, NAN), fma(k, cosine / sine, -PI, result))
+    return k.select(x < 0.5, value, result)
+
+
+@define("digamma")
+def digamma(k: Builder, x: V) -> V:
+    result = digamma_series(k, k.select(x < 0.5, 1.0 - x, x), 8.0, DIGAMMA[:3])
+    return digamma_reflected(k, x, result, *sin_cos_pi(k, x))
+
+
+@define("digamma", "f64")
+def digamma_double(k: Builder, x: V) -> V:
+    result = digamma_series(k, k.select(x < 0.5, 1.0 - x, x), 10.0, DIGAMMA)
+    angle = (x - k.map("round", x)) * PI
+    return digamma_reflected(k, x, result, k.map("sin", angle), k.map("cos", angle))
+
+
+@define("erf_inv", "f64")
+def erf_inv_double(k: Builder, x: V) -> V:
+    """The float32 polynomials, then Halley's steps on erf or, where it is close to 1, on erfc."""
+    size = k.map("abs", x)
+    w = -k.map("log", (1.0 - size) * (1.0 + size))
+    root = k.map("minimum", k.map("sqrt", w), 6.1)
+    tail = k.select(root < 4.2, polynomial(k, root - 3.0, ERF_INV_TAIL), root - 0.25)
+    y = size * k.select(w < 5.0, polynomial(k, w - 2.5, ERF_INV), tail)
+    for _ in range(3):
+        missing = k.select(size < 0.5, size - k.map("erf", y), k.map("erfc", y) - (1.0 - size))
+        step = missing * 0.886226925452758 * k.map("exp", y * y)
+        y = y + step / (1.0 - y * step)
+    y = k.select(size == 1.0, INF, y)
+    return k.select(size <= 1.0, k.select(x < 0.0, -y, y), NAN)
