@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ class Emitter:
         self.width = 1
         self.env: dict[Var, V | int] = {}
         self.accumulators: dict[int, V] = {}
+        self.staged: dict[int, Callable[[], V]] = {}  # instructions whose values lie somewhere else
         self._scopes: list[dict[int, V]] = [{}]
 
     @contextmanager
@@ -59,7 +60,7 @@ class Emitter:
             if id in scope:
                 return scope[id]
         instr = self.program.instrs[id]
-        result = _EMIT[instr.op](self, instr)
+        result = self.staged[id]() if id in self.staged else _EMIT[instr.op](self, instr)
         self._scopes[-1][id] = result
         return result
 

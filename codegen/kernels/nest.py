@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from codegen.builder import Builder, V
+from codegen.builder import Buf, Builder, V
 from codegen.emit import Emitter, needs, operands
-from codegen.index import Var
+from codegen.index import Expr, Var
 from codegen.kernels import reduction
+from codegen.kernels.rows import locate
 from codegen.nesting import Nest, arrange, element_bytes, lanes
 from codegen.loops import Program, Store
 
@@ -24,6 +25,11 @@ from codegen.loops import Program, Store
 GROUP_ITEMS = 64
 # A GPU reads 16 bytes per work item and access at full speed.
 GPU_VECTOR_BYTES = 16
+# Work items that share a row on a GPU, at most; rows shorter than their vectors take fewer.
+ROW_LANES = 128
+# Rows of a tile: where a load is contiguous along another variable than the vector, a work item walks that many
+# neighbours along it, so that a cache line is read once. benchmarks: transpose.
+TILE = 16
 # Work-groups per compute unit below which groups get smaller, so that all units have work.
 GROUPS_PER_UNIT = 4
 
@@ -57,18 +63,26 @@ class _Nest:
     def __init__(self, name: str, nest: Nest, width: int, caps: Any):
         self.nest, self.program, self.width = nest, nest.program, width
         along = nest.vector in nest.parallel
-        self.items = prod(v.size for v in nest.parallel)
-        if along:
-            assert nest.vector is not None
-            self.items = self.items // nest.vector.size * -(-nest.vector.size // width)
-        self.local = _local_size(self.items, caps)
-        self.k = Builder(name, 64 if self.program.wide else 32)
-        self.emitter = Emitter(self.k, self.program, nest.vector)
         self.across_items = along
+        self.tiled = _tiled(nest) if caps.is_cpu else None
+        self.items = prod(-(-v.size // self._block(v)) for v in nest.parallel)
+        self.lanes = 1
+        if nest.reduced and not along and not caps.is_cpu:
+            self.lanes = lanes(nest.reduced[-1], min(ROW_LANES, caps.max_work_group_size) * width) // width
+        self.local = self.lanes if self.lanes > 1 else _local_size(self.items, caps)
+        self.k = Builder(name, 64 if self.program.wide else 32, (self.local, 1, 1) if self.lanes > 1 else None)
+        self.emitter = Emitter(self.k, self.program, nest.vector)
         self._levels()
+
+    def _block(self, var: Var) -> int:
+        """How many values of a parallel variable one work item takes."""
+        return self.width if var == self.nest.vector else TILE if var == self.tiled else 1
 
     def kernel(self) -> Kernel:
         k = self.k
+        if self.lanes > 1:
+            self._item(k.group_id(0))
+            return Kernel(k.finish(), (self.items * self.local, 1, 1), (self.local, 1, 1))
         groups = -(-self.items // self.local)
         item = k.global_id(0)
         if groups * self.local != self.items:
@@ -104,31 +118,67 @@ class _Nest:
         self.row_stores = [s for s in program.stores if s not in full]
 
     def _item(self, item: V) -> None:
-        """One point of the parallel variables. Where the vector does not divide its variable, the rest goes one by one."""
-        nest, emitter, k = self.nest, self.emitter, self.k
-        vars = list(nest.parallel)
-        if self.across_items:
-            last = vars.pop()
-            blocks = -(-last.size // self.width)
-            start = (item % blocks if vars else item) * self.width
-            self._locate(vars, item // blocks)
-            if last.size % self.width == 0:
-                self._point(last, start, self.width)
-                return
-            with k.if_(start <= last.size - self.width):
-                self._point(last, start, self.width)
-            with k.else_(), k.for_(start, last.size) as loop:
-                self._point(last, loop.iv, 1)
-        else:
-            self._locate(vars, item)
-            with emitter.scope():
-                self._rows()
+        """The points of a work item: a vector, within a tile if there is one."""
+        starts = self._locate(item)
+        self.emitter.env.update(starts)
+        tiled = self.tiled
+        if tiled is None:
+            self._vector(starts)
+            return
+        k, start = self.k, starts[tiled]
+        end = start + TILE if tiled.size % TILE == 0 else k.map("minimum", start + TILE, tiled.size)
+        staged = self._stage(starts) if tiled.size % TILE == 0 and self._whole() else {}
+        with k.for_(start, end) as loop, self.emitter.scope():
+            self.emitter.env.update(starts)
+            self.emitter.env[tiled] = loop.iv
+            self.emitter.staged = {id: self._column(buf, loop.iv - start) for id, buf in staged.items()}
+            self._vector(starts)
 
-    def _locate(self, vars: list[Var], item: V) -> None:
-        for i, var in enumerate(reversed(vars)):
-            outermost = i == len(vars) - 1
-            self.emitter.env[var] = item if outermost else item % var.size
-            item = item // var.size
+    def _whole(self) -> bool:
+        """Whether all vectors are whole."""
+        return self.width > 1 and self.nest.parallel[-1].size % self.width == 0
+
+    def _stage(self, starts: dict[Var, V]) -> dict[int, Buf]:
+        """Copy the tile's part of what is contiguous along it to private memory, by vectors."""
+        k, emitter, vector, tiled = self.k, self.emitter, self.nest.vector, self.tiled
+        assert vector and tiled
+        staged = {}
+        for id, instr in enumerate(self.program.instrs):
+            if instr.op == "load" and _apart(instr.data[2], vector) and instr.data[2].coefficient(tiled) in (1, -1):
+                staged[id] = buf = k.private(instr.dtype, TILE * self.width)
+                with k.for_(0, self.width) as loop, emitter.scope():
+                    emitter.env[vector] = starts[vector] + loop.iv
+                    emitter.vector, emitter.width = tiled, TILE
+                    k.store(buf, loop.iv * TILE, k.broadcast(emitter.value(id), TILE))
+        emitter.vector = vector
+        return staged
+
+    def _column(self, buf: Buf, at: V) -> Callable[[], V]:
+        return lambda: self.k.load(buf, self.k.iota(self.width) * TILE + at)
+
+    def _vector(self, starts: dict[Var, V]) -> None:
+        """One vector along its variable; where that is not a multiple, the rest goes one by one."""
+        nest, k = self.nest, self.k
+        if not self.across_items:
+            with self.emitter.scope():
+                self._rows()
+            return
+        last = nest.parallel[-1]
+        start = starts[last]
+        if last.size % self.width == 0:
+            self._point(last, start, self.width)
+            return
+        with k.if_(start <= last.size - self.width):
+            self._point(last, start, self.width)
+        with k.else_(), k.for_(start, last.size) as loop:
+            self._point(last, loop.iv, 1)
+
+    def _locate(self, item: V) -> dict[Var, V]:
+        """Where each parallel variable starts for a work item."""
+        vars = self.nest.parallel
+        counts = [-(-v.size // self._block(v)) for v in vars]
+        at = locate(item, counts)
+        return {v: i * self._block(v) for v, i in zip(vars, at, strict=True)}
 
     def _point(self, var: Var, at: V, width: int) -> None:
         self.emitter.env[var] = at
@@ -144,7 +194,13 @@ class _Nest:
                 self._visit(phase, [])
                 continue
             self._walk(phase)
-        self.emitter.store_all(self.row_stores)
+        if self.lanes > 1 and self.row_stores:
+            for store in self.row_stores:
+                self.emitter.value(store.value)
+            with self.k.if_(self.k.local_id(0) == 0):
+                self.emitter.store_all(self.row_stores)
+        else:
+            self.emitter.store_all(self.row_stores)
 
     def _prepare(self, phase: _Phase) -> None:
         """Emit what the walk needs but does not change."""
@@ -173,6 +229,8 @@ class _Nest:
                 rest = self._loop(list(nest.reduced), phase, rest, 1, (whole, inner.size))
                 both = zip(_split(reductions, acc), _split(reductions, rest), reductions, strict=True)
                 acc = [v for a, b, r in both for v in reduction.merge(k, r.fn, a, b)]
+            if self.lanes > 1:
+                acc = _each(reductions, acc, lambda r, a: reduction.across_group(k, r.fn, a, self.lanes))
         for number, r, values in zip(phase.reductions, reductions, _split(reductions, acc), strict=True):
             result = k.cast(values[1], "i64") if r.fn.startswith("arg") else k.round_to(values[0], r.dtype)
             emitter.accumulators[number] = result
@@ -189,8 +247,11 @@ class _Nest:
                 return self._visit(phase, acc)
         var, *rest = vars
         inner = not rest and bounds is not None
-        lo, hi = bounds if inner and bounds else (0, var.size)
-        with self.k.for_(lo, hi, width if inner else 1, init=acc) as loop:
+        lo, hi, step = (*bounds, width) if inner and bounds else (0, var.size, 1)
+        first: V | int = lo
+        if inner and self.lanes > 1:
+            first, step = self.k.local_id(0) * width + lo, width * self.lanes
+        with self.k.for_(first, hi, step, init=acc) as loop:
             self.emitter.env[var] = loop.iv
             before, self.emitter.width = self.emitter.width, width
             loop.yield_(*self._loop(rest, phase, loop.args, width, bounds))
@@ -221,6 +282,23 @@ def _split(reductions: list[Any], values: list[V]) -> list[list[V]]:
 
 def _each(reductions: list[Any], values: list[V], change: Callable[[Any, list[V]], list[V]]) -> list[V]:
     return [v for r, a in zip(reductions, _split(reductions, values), strict=True) for v in change(r, a)]
+
+
+def _tiled(nest: Nest) -> Var | None:
+    """The variable along which loads are contiguous that the vector takes apart, for loops without reductions."""
+    if nest.reduced or nest.vector is None:
+        return None
+    for expr in (i.data[2] for i in nest.program.instrs if i.op == "load"):
+        if _apart(expr, nest.vector):
+            for var in nest.parallel:
+                if var != nest.vector and expr.coefficient(var) in (1, -1):
+                    return var
+    return None
+
+
+def _apart(expr: Expr, vector: Var) -> bool:
+    """Whether the lanes of an access lie apart in memory."""
+    return expr.coefficient(vector) not in (0, 1, -1) and not expr.dynamic(vector)
 
 
 def _local_size(items: int, caps: Any) -> int:

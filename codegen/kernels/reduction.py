@@ -59,6 +59,26 @@ def across(k: Builder, fn: str, acc: list[V]) -> list[V]:
     return lanes[0]
 
 
+def across_group(k: Builder, fn: str, acc: list[V], lanes: int) -> list[V]:
+    """The accumulators of the work items of a group, a power of two, as one for all of them: a tree in local memory."""
+    lane = k.local_id(0)
+    integer = f"i{k.index_bits}"
+    kept = [k.cast(v, integer) if v.dtype == "index" else v for v in acc]
+    shared = [k.local(v.dtype, lanes) for v in kept]
+    for buf, v in zip(shared, kept, strict=True):
+        k.store(buf, lane, v)
+    k.barrier()
+    half = lanes // 2
+    while half:
+        with k.if_(lane < half):
+            pairs = [[k.load(buf, lane + far) for buf in shared] for far in (0, half)]
+            for buf, v in zip(shared, merge(k, fn, *pairs), strict=True):
+                k.store(buf, lane, v)
+        k.barrier()
+        half //= 2
+    return [k.cast(k.load(buf, 0), v.dtype) for buf, v in zip(shared, acc, strict=True)]
+
+
 def _better(k: Builder, fn: str, new: V, old: V) -> V:
     """Whether `new` replaces `old`: strictly beyond it, or the first NaN."""
     if new.dtype == "bool":

@@ -184,3 +184,20 @@ def test_batched_products(dtype: Callable[..., np.ndarray]) -> None:
         c.output(matmul(c.input(a), c.input(b)))
 
     build(write).check(exact=True)
+
+
+GPU = {"is_cpu": False, "vector_bytes": 16, "subgroup_size": 32, "max_work_group_size": 256}
+
+
+@pytest.mark.parametrize("caps", [{}, GPU], ids=["cpu", "gpu"])
+def test_rows_and_tiles_with_the_geometry_of(caps: dict[str, int]) -> None:
+    """On a GPU the lanes of a work-group share a row."""
+
+    def write(c: Case) -> None:
+        x = c.input(floats(40, 1003))
+        e = map_("exp", x - x.amax(1, True))
+        c.output(e / e.sum(1, True))
+        c.output(x.arg("argmin", 1))
+        c.output(c.input(floats(3, 64, 80)).transpose(1, 2) * 2 + c.input(floats(3, 80, 64)))
+
+    build(write).check(**caps)
