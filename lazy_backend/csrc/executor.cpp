@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "host_step.h"
+#include "profile.h"
 #include "runtime.h"
 #include "stats.h"
 
@@ -211,8 +212,11 @@ std::shared_ptr<Plan> Executor::plan_for(Job& job) {
   const auto start = std::chrono::steady_clock::now();
   std::shared_ptr<Plan> plan = compiler()(*job.window, job.alive);
   const auto spent = std::chrono::steady_clock::now() - start;
-  plan->compile_seconds = std::chrono::duration<double>(spent).count();
-  stats().plans_compiled++;
+  // A plan whose kernels were all there is put together, not compiled.
+  if (plan->built_kernels)
+    stats().plans_compiled++;
+  else
+    stats().plans_assembled++;
   stats().compile_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
   if (plans_.size() >= kMaxPlans) plans_.clear();
   if (!plan->once) plans_[job.key] = plan;
@@ -280,7 +284,9 @@ void Executor::execute(const Plan& plan, const Window& window) {
     }
     if (step.kind == Step::kLaunch) {
       const uint64_t start = profiling ? now_ns() : 0;
+      const lazy_event start = C10_UNLIKELY(profiling) ? d.record() : nullptr;
       d.launch(step.kernel, step.global.data(), step.local.data(), static_cast<uint32_t>(args.size()), args.data());
+      if (C10_UNLIKELY(start != nullptr)) profile_launch(d, window.serial, step.kernel, start);
       if (start) {
         d.synchronize();
         std::lock_guard<std::mutex> lock(times_mutex);

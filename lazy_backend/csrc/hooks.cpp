@@ -11,6 +11,7 @@
 #include "allocator.h"
 #include "distributed.h"
 #include "generator.h"
+#include "profile.h"
 #include "runtime.h"
 #include "stream.h"
 
@@ -107,6 +108,7 @@ int open_driver() {
 
 void init_hooks(py::module_& m) {
   init_distributed(m);
+  init_profiler();
   at::RegisterPrivateUse1HooksInterface(new Hooks);  // torch keeps the pointer for ever
   at::setHostAllocator(c10::DeviceType::PrivateUse1, pinned_allocator());
 
