@@ -137,11 +137,16 @@ def _angle(self):
     return where(self < 0, math.pi, where(self.ne(self), self, 0.0))
 
 
-@pointwise("add", "_add_relu")
+@pointwise("add")
 def _add(self, other, alpha=1):
     if self.kind == "b":
         return self | (other if _is_one(alpha) else A.map_("and", other, alpha))
     return self + (other if _is_one(alpha) else other * alpha)
+
+
+@pointwise("_add_relu")
+def _add_relu(self, other, alpha=1):
+    return A.map_("maximum", _add(self, other, alpha), 0)
 
 
 def _is_one(alpha: Any) -> bool:
