@@ -20,11 +20,12 @@ from .clock import Work
 _BYTES = {"char": 1, "uchar": 1, "bool": 1, "short": 2, "ushort": 2, "half": 2, "int": 4, "uint": 4, "float": 4}
 _BYTES |= {"long": 8, "ulong": 8, "double": 8, "size_t": 8}
 _BYTES |= {f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
-_TYPE = r"(?:const )?(?P<type>\w+?)(?P<lanes>2|4|8|16)?"
+_TYPE = r"(?:const )?(?P<type>\w+?)(?P<lanes>2|4|8|16|32)?"
 _FUNCTION = re.compile(r"^(?!\s)[^\n;{}#]*?\b(\w+)\s*\(([^\n;{}]*)\)\s*\{\n(.*?)^\}", re.S | re.M)
 _FOR = re.compile(r"for \(\w+ (\w+) = ([^;]+); \w+ < ([^;]+); (?:\w+ \+= ([^;)]+)|\+\+\w+)\)")
 _DEFINE = re.compile(rf"^{_TYPE} (?P<name>\w+) = (?P<value>.*);$")
 _SPECIAL = re.compile(r"\b(?:exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|erf|erfc|sqrt|rsqrt|atan2?)f?\(")
+_CHOICE = re.compile(r"\((\w+) < (\w+)\) \? (\w+) : (\w+)")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
@@ -105,6 +106,9 @@ class _Walk:
 
     def _value(self, text: str) -> int | None:
         """An integer expression over known names."""
+        if choice := _CHOICE.fullmatch(text):
+            left, right, yes, no = (self._value(part) for part in choice.groups())
+            return None if left is None or right is None else yes if left < right else no
         text = _SIZES.sub(lambda m: str(self.sizes[m[1]][int(m[2])]), _IDS.sub("0", text))
         text = re.sub(r"\((?:u?int\w*|u?long|size_t|int64_t)\)|(?<=\d)[uUlL]+\b", "", text).replace("/", "//")
         if not re.fullmatch(r"[\w\s()+*/%-]+", text) or not set(_NAME.findall(text)) <= set(self.values):
@@ -129,8 +133,8 @@ class _Walk:
                 self.values[define["name"]] = value
         for dtype, count in _line_flops(self.source, line).items():
             self.flops[dtype] += count * self.turns
-        width = re.search(r"v(?:load|store)(\d+)\(", line) or re.match(r"(?:const )?[a-z]+(2|4|8|16)\b", line)
-        lanes = int(width[1]) if width else 1
+        width = re.search(r"v(?:load|store)(\d+)\(|[a-z](\d+)_at \*", line)
+        lanes = int(width[1] or width[2]) if width else 1
         for name, index, shift in re.findall(r"\b(\w+)(?:\[([^\]]*)\]| \+ (\w+)\))", line):
             if name in self.buffers:
                 depends = self._dependence(index or shift)
@@ -154,14 +158,14 @@ def _line_flops(source: str, line: str) -> Counter[str]:
     if not define or define["type"] not in _FLOATS:
         return Counter()
     value, dtype, lanes = define["value"], _FLOATS[define["type"]], int(define["lanes"] or 1)
+    if re.search(r"\bfma\w*\(", value):
+        return Counter({dtype: 2 * lanes})
     helpers = functions(source)
     called = [name for name in re.findall(r"\b(\w+)\(", value) if name in helpers]
     if called:
         return sum((_function_flops(source, name) for name in called), Counter())
     if _SPECIAL.search(value):
         return Counter({"special": lanes})
-    if "fma(" in value or "fmaf(" in value:
-        return Counter({dtype: 2 * lanes})
     return Counter({dtype: lanes * len(re.findall(r" [-+*/] ", value))})
 
 

@@ -44,7 +44,7 @@ struct Plan {
   uint64_t arena_bytes = 0;
   uint64_t runs = 0;
   bool once = false;  // holds a run-time scalar's value: good for this window only
-  double compile_seconds = 0;
+  bool built_kernels = false;  // making it took a kernel that neither memory nor the persistent cache had
 };
 
 struct Job {

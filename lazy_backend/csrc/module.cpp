@@ -215,9 +215,14 @@ PyObject* compile_callable = nullptr;
 std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& alive) {
   py::gil_scoped_acquire gil;
   std::vector<int64_t> kinds;
-  const py::dict source = window_to_python(window, alive, kinds);
+  py::dict source = window_to_python(window, alive, kinds);
+  Hash structure = window.structure;
+  for (size_t i = 0; i < alive.size(); ++i) structure.mix(alive[i]);
+  source["structure"] = std::to_string(structure.a) + "-" + std::to_string(structure.b);
+  const uint64_t built = stats().kernels_built;
   auto plan = plan_from_python(py::reinterpret_borrow<py::object>(compile_callable)(source).cast<py::dict>());
   plan->scalar_kinds = std::move(kinds);
+  plan->built_kernels = stats().kernels_built != built;
   return plan;
 }
 
@@ -228,6 +233,7 @@ py::dict stats_to_python() {
   out["windows"] = s.windows.load();
   out["reads"] = s.reads.load();
   out["plans_compiled"] = s.plans_compiled.load();
+  out["plans_assembled"] = s.plans_assembled.load();
   out["plans_hit"] = s.plans_hit.load();
   out["kernels_built"] = s.kernels_built.load();
   out["kernels_launched"] = s.kernels_launched.load();
@@ -245,14 +251,14 @@ py::dict stats_to_python() {
   return out;
 }
 
-uintptr_t build_program(int index, const std::string& source, bool is_binary, const std::string& options) {
+uintptr_t build_program(int index, const py::bytes& text, bool is_binary, const std::string& options) {
+  const std::string source = text;
   py::gil_scoped_release free;
   return reinterpret_cast<uintptr_t>(device(index).load_program(source, is_binary, options));
 }
 
 uintptr_t create_kernel(int index, uintptr_t program, const std::string& name) {
   py::gil_scoped_release free;
-  stats().kernels_built++;
   return reinterpret_cast<uintptr_t>(device(index).kernel(reinterpret_cast<lazy_program>(program), name));
 }
 
@@ -304,6 +310,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     for (const auto& [kernel, time] : kernel_times()) out[py::int_(kernel)] = py::make_tuple(time.count, time.ns);
     return out;
   });
+  m.def("count_built", [] { stats().kernels_built++; });
   m.def("build_program", &build_program);
   m.def("create_kernel", &create_kernel);
   m.def("program_binary", &program_binary);

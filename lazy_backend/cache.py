@@ -1,0 +1,115 @@
+"""The persistent kernel cache: compiled kernels by content, on by default, safe with many processes.
+
+An entry is one file named by the digest of everything that decides its content: the kernel's MLIR, the device and
+driver, the version of the code generator. It begins with a checksum of the rest. Entries are written under another
+name and renamed, dropped when they are damaged, and the least recently used ones go when the cap is reached.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+from lazy_backend import config
+
+log = logging.getLogger("lazy_backend.cache")
+
+# A kernel's binary is 20 to 100 KB: room for some ten thousand.
+CAP_BYTES = 1 << 30
+_SUFFIX = ".kernel"
+
+
+@functools.cache
+def folder() -> Path | None:
+    """Where entries lie; None where no folder can be written: the cache is then off."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    path = Path(str(config.CACHE_DIR.get()) or str(Path(home) / "lazy-backend")) / "kernels"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        log.warning("no kernel cache: %s", error)
+        return None
+    return path
+
+
+@functools.cache
+def version() -> bytes:
+    """Of the code generator: a digest of its sources."""
+    import codegen
+
+    digest = hashlib.sha256()
+    for path in sorted(Path(codegen.__path__[0]).rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def key(mlir: str, device: bytes) -> str:
+    """The name of an entry. device: the bytes of the driver's properties."""
+    return hashlib.sha256(b"\0".join((version(), device, mlir.encode()))).hexdigest()
+
+
+def load(name: str) -> bytes | None:
+    """The binary of an entry, or None. A damaged entry is removed."""
+    where = folder()
+    if where is None:
+        return None
+    path = where / (name + _SUFFIX)
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if hashlib.sha256(content[32:]).digest() != content[:32]:
+        log.warning("dropped a damaged cache entry: %s", path)
+        path.unlink(missing_ok=True)
+        return None
+    os.utime(path)
+    return content[32:]
+
+
+def store(name: str, binary: bytes) -> None:
+    """Add an entry; nothing happens where the folder cannot be written."""
+    where = folder()
+    if where is None or not binary:
+        return
+    try:
+        with tempfile.NamedTemporaryFile(dir=where, delete=False) as file:
+            file.write(hashlib.sha256(binary).digest() + binary)
+        os.replace(file.name, where / (name + _SUFFIX))
+        prune(CAP_BYTES)
+    except OSError as error:
+        log.warning("a kernel was not cached: %s", error)
+
+
+def drop(name: str) -> None:
+    """Remove an entry that the driver did not take."""
+    where = folder()
+    if where is not None:
+        (where / (name + _SUFFIX)).unlink(missing_ok=True)
+
+
+def entries() -> list[tuple[float, int, Path]]:
+    """(last use, bytes, path) of every entry, the least recently used first."""
+    found = []
+    for path in folder().glob("*" + _SUFFIX) if folder() else ():
+        try:
+            status = path.stat()
+        except OSError:  # another process removed it
+            continue
+        found.append((status.st_mtime, status.st_size, path))
+    return sorted(found)
+
+
+def prune(cap_bytes: int) -> int:
+    """Remove the least recently used entries until the rest fits. Returns how many went."""
+    listed = entries()
+    total, removed = sum(size for _, size, _ in listed), 0
+    for _, size, path in listed:
+        if total <= cap_bytes:
+            break
+        path.unlink(missing_ok=True)
+        total, removed = total - size, removed + 1
+    return removed

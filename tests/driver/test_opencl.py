@@ -1,0 +1,124 @@
+"""The OpenCL driver: which device is chosen, and that the C++ side keeps the contract in both of its memory modes."""
+
+import ctypes as ct
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from lazy_backend.driver import errors
+from lazy_backend.drivers import doctor, icd, opencl
+from lazy_backend.drivers.opencl import PREFERENCE, Candidate
+from lazy_backend.porting.check import run
+
+
+def candidate(platform, kind, name="chip", problem=""):
+    rank = next(i for i, (k, p) in enumerate(PREFERENCE) if k == kind and p in platform.lower())
+    return Candidate(SimpleNamespace(vendor=platform), platform, name, kind, rank, problem)
+
+
+POCL = candidate("Portable Computing Language", "cpu")
+INTEL = candidate("Intel(R) OpenCL", "cpu")
+GPU = candidate("NVIDIA CUDA", "gpu")
+FPGA = candidate("Intel(R) FPGA", "accelerator", problem="emulates an FPGA")
+
+
+def chosen(*found, wanted=""):
+    devices, _ = opencl.choose(sorted(found, key=lambda c: (bool(c.problem), c.rank)), wanted)
+    return [c.platform for c in devices]
+
+
+def test_a_gpu_is_preferred_then_intel_then_pocl():
+    assert chosen(POCL, INTEL, GPU, FPGA) == [GPU.platform]
+    assert chosen(POCL, INTEL, FPGA) == [INTEL.platform]
+    assert chosen(POCL, FPGA) == [POCL.platform]
+
+
+def test_all_devices_of_the_chosen_kind_are_offered():
+    assert chosen(GPU, GPU._replace(name="second"), INTEL) == [GPU.platform] * 2
+
+
+def test_a_part_of_a_name_picks():
+    assert chosen(POCL, INTEL, GPU, wanted="portable") == [POCL.platform]
+
+
+def test_without_a_platform_the_text_says_what_to_install():
+    devices, text = opencl.choose([])
+    assert devices == [] and "pip install intel-opencl-rt" in text and "pocl-binary-distribution" in text
+
+
+def test_without_a_fitting_device_the_text_lists_what_there_is():
+    devices, text = opencl.choose([POCL, FPGA], "radeon")
+    assert devices == [] and "LAZY_OPENCL_PLATFORM=radeon" in text and "emulates an FPGA" in text
+
+
+def test_the_vendors_folder_lists_the_wheels_and_the_system(tmp_path, monkeypatch):
+    system = tmp_path / "system"
+    system.mkdir()
+    (system / "some.icd").write_text("libsome.so.1\n")
+    monkeypatch.setattr(icd, "SYSTEM_VENDORS", system)
+    monkeypatch.setenv("LAZY_CACHE_DIR", str(tmp_path / "cache"))
+    listed = {path.name: path.read_text().strip() for path in icd.vendors_folder().glob("*.icd")}
+    assert listed["system-some.icd"] == "libsome.so.1"
+    assert listed["intel-wheel.icd"].endswith("libintelocl.so")
+    assert set(listed) == {f"{source.replace(' ', '-')}.icd" for source in icd.driver_libraries()}
+
+
+def test_a_folder_that_the_user_named_is_respected(monkeypatch):
+    monkeypatch.setenv("OCL_ICD_VENDORS", "/somewhere")
+    icd.set_vendors()
+    assert os.environ["OCL_ICD_VENDORS"] == "/somewhere"
+
+
+def test_doctor_says_which_device_and_why():
+    facts = doctor.facts()
+    first = doctor.text(facts).splitlines()[0]
+    assert first.startswith("lazy:0 is ") and "driver opencl" in first and "preferred of" in first
+    assert facts["devices"][0]["language"] == "opencl" and facts["error"] == ""
+
+
+def test_doctor_says_what_is_missing(monkeypatch):
+    monkeypatch.setenv("LAZY_DRIVER", "nothing")
+    assert doctor.text(doctor.facts()).startswith("no device: no driver is called 'nothing'")
+
+
+@pytest.mark.parametrize("svm", ["0", "1"])
+def test_both_memory_modes_keep_the_contract(svm, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAZY_OPENCL_SVM", svm)
+    report = run("opencl", [0, 1, 2, 3], tmp_path / "report.json", fresh=True)
+    assert [(r.name, r.text) for r in report.results if r.status != "pass"] == []
+    assert report.level == 3 and len(report.of(3)) > 10
+
+
+@pytest.fixture(scope="module")
+def device():
+    from lazy_backend.driver import discovery
+
+    return discovery.load("opencl").open().open(0)
+
+
+def test_a_build_error_holds_the_compilers_words(device):
+    with pytest.raises(errors.BuildFailed, match="undeclared"):
+        device.program_load(b"__kernel void k(__global float *x) { x[0] = undeclared; }", False, "")
+
+
+def test_a_broken_binary_is_refused(device):
+    with pytest.raises(errors.BuildFailed):
+        device.program_load(b"no binary", True, "")
+
+
+def test_capabilities_of_a_cpu(device):
+    caps = device.properties().complete()
+    if not caps.is_cpu:
+        pytest.skip("a GPU was found")
+    assert caps.host_visible and caps.vector_bytes in (16, 32, 64) and caps.mem_alignment == 64
+    assert caps.cache_bytes >= 1 << 17 and caps.has_f64
+
+
+def test_host_memory_of_an_allocation_is_shared(device):
+    mem, queue = device.alloc(4096), device.queue_create()
+    data = np.arange(1024, dtype=np.float32)
+    device.copy_h2d(queue, mem, 0, data.ctypes.data, 4096, True)
+    address = device.host_pointer(mem)
+    assert (np.ctypeslib.as_array((ct.c_float * 1024).from_address(address)) == data).all()
