@@ -5,6 +5,7 @@ A plan is plain data: the C++ executor runs it, the archive stores it, tests exe
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,7 +42,7 @@ class Temp(NamedTuple):
 
 @dataclass
 class KernelSource:
-    """One kernel. key: hex digest of its structure; equal keys are equal sources.
+    """One kernel. key: hex digest of its structure; equal keys are equal kernels. mlir: as the builder wrote it.
 
     `origins`: the window nodes that it computes, of the first group that asked for it;
     `name` is the function's name inside `source`.
@@ -49,10 +50,16 @@ class KernelSource:
 
     key: str
     name: str
-    source: str
     mlir: str
     language: str
     origins: list[int] = field(default_factory=list)
+
+    @functools.cached_property
+    def source(self) -> str:
+        """The text in the device's language. Printed when it is first asked for: a kernel may be known already."""
+        from codegen.printer import print_kernel
+
+        return print_kernel(self.mlir, self.language)
 
 
 @dataclass

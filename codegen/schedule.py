@@ -20,7 +20,6 @@ from codegen.loops import Program
 from codegen.lowering import Location, lower, lower_copy, lower_operands
 from codegen.memory import Life, arena
 from codegen.plan import Arg, KernelSource, Launch, Plan, SlotInfo
-from codegen.printer import print_kernel
 from codegen.regroup import regroup
 from codegen.rewrite import rewrite
 from ops_core.ir import Graph, Value
@@ -212,7 +211,7 @@ class _Scheduler:
         language = self.caps.language
         return [
             Compiled(
-                KernelSource(f"{digest}{i}", s.name, print_kernel(s.mlir, language), s.mlir, language, origins),
+                KernelSource(f"{digest}{i}", s.name, s.mlir, language, origins),
                 s.args, s.global_size, s.local_size,
             )
             for i, s in enumerate(steps)

@@ -1,6 +1,7 @@
 #include "allocator.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace lazy {
 namespace {
@@ -12,6 +13,13 @@ constexpr uint64_t kSmallSegment = 2ull << 20;
 constexpr uint64_t kLargeSegment = 20ull << 20; // shared by requests below kSharedRequest
 constexpr uint64_t kSharedRequest = 10ull << 20;
 constexpr uint64_t kSegmentRound = 2ull << 20;
+
+// With LAZY_CHECK=memory every block is an allocation of the driver's, so that a driver that watches
+// its memory (the simulators) sees each block's bounds and end.
+bool is_checking() {
+  const char* text = std::getenv("LAZY_CHECK");
+  return text && std::string(text) == "memory";
+}
 
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -69,7 +77,9 @@ bool Allocator::BySize::operator()(const Block* a, const Block* b) const {
 }
 
 Allocator::Allocator(Device& device)
-    : device_(device), alignment_(round_up(kRound, std::max<uint64_t>(1, device.props.mem_alignment))) {}
+    : device_(device),
+      alignment_(round_up(kRound, std::max<uint64_t>(1, device.props.mem_alignment))),
+      checking_(is_checking()) {}
 
 void Allocator::count(StatKind kind, const Block* block, int64_t amount) {
   for (const int pool : {static_cast<int>(kAll), static_cast<int>(block->small ? kSmallPool : kLargePool)}) {
@@ -86,7 +96,8 @@ void Allocator::count_inactive(const Block* block, int sign) {
 }
 
 Block* Allocator::allocate(uint64_t requested) {
-  const uint64_t bytes = round_up(std::max<uint64_t>(requested, 1), alignment_);
+  const uint64_t bytes = checking_ ? std::max<uint64_t>(requested, 1)
+                                   : round_up(std::max<uint64_t>(requested, 1), alignment_);
   const bool small = bytes <= kSmall;
   std::lock_guard<std::mutex> lock(mutex_);
   Block* block = take_cached(bytes, small);
@@ -111,6 +122,7 @@ void Allocator::free(Block* block) {
   }
   pool(block).insert(block);
   count_inactive(block, 1);
+  if (checking_) release_segments();
 }
 
 // The smallest free block that fits, whole: allocate() splits it.
@@ -128,7 +140,7 @@ Block* Allocator::take_cached(uint64_t bytes, bool small) {
 
 Block* Allocator::take_segment(uint64_t bytes, bool small) {
   // The exact size is the last resort where a whole shared segment no longer fits.
-  const uint64_t sizes[] = {segment_bytes(bytes, small), bytes};
+  const uint64_t sizes[] = {checking_ ? bytes : segment_bytes(bytes, small), bytes};
   for (const bool retry : {false, true}) {
     if (retry) {
       release_segments();

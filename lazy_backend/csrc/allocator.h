@@ -85,6 +85,7 @@ class Allocator {
 
   Device& device_;
   const uint64_t alignment_;
+  const bool checking_;
   mutable std::mutex mutex_;
   Pool small_, large_;  // free blocks
   uint64_t limit_ = 0;
