@@ -3,6 +3,7 @@
 import ctypes as ct
 import random
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -187,3 +188,17 @@ def test_threads_may_allocate_at_the_same_time(a):
     for thread in threads:
         thread.join()
     assert a.current("allocated_bytes") == 0
+
+
+def test_checking_makes_every_block_an_allocation_of_the_driver(a, monkeypatch):
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2]); from tests.driver.test_allocator import *\n"
+        "shim = Shim(ct.CDLL(sys.argv[1])); shim.c.shim_use.argtypes = (ct.c_void_p,)\n"
+        "shim.c.shim_use(discovery.load(str(driver())).table)\n"
+        "blocks = [shim.allocate(n) for n in (100, 1000)]\n"
+        "assert [shim.c.shim_bytes(b) for b in blocks] == [100, 1000] and shim.current('segment') == 2\n"
+        "shim.c.shim_free(blocks[0])\n"
+        "assert shim.current('segment') == 1 and shim.current('reserved_bytes') == 1000\n"
+    )
+    monkeypatch.setenv("LAZY_CHECK", "memory")
+    subprocess.run([sys.executable, "-c", code, a.c._name, str(ROOT)], check=True)
