@@ -28,8 +28,6 @@ from ops_core.lowering.schema import Op, op_of
 Decomposition = Callable[..., Any]
 OWN: dict[str, Decomposition] = {}  # decompositions written for this project over torch ops, by overload or base
 LONGEST_CONSTANT = 256
-# the composite kernel rounds half types as eager does, the reference does not
-COMPOSITE_FIRST = frozenset({"soft_margin_loss", "soft_margin_loss_backward"})
 # two stand-ins per run-time scalar: no constant of a decomposition equals either
 PLACEHOLDERS = (0.7390851332151607, 0.5671432904097838)
 
@@ -50,7 +48,7 @@ def decomposition_of(op: Op) -> Decomposition | None:
     own = OWN.get(op.name) or OWN.get(op.base_name)
     if own is not None:
         return own
-    if op.func in decomposition_table and op.base not in COMPOSITE_FIRST:
+    if op.func in decomposition_table:
         return decomposition_table[op.func]
     if op.func._can_decompose():
         return op.func.decompose
