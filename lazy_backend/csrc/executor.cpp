@@ -284,9 +284,9 @@ void Executor::execute(const Plan& plan, const Window& window) {
     }
     if (step.kind == Step::kLaunch) {
       const uint64_t start = profiling ? now_ns() : 0;
-      const lazy_event start = C10_UNLIKELY(profiling) ? d.record() : nullptr;
+      const lazy_event traced = C10_UNLIKELY(tracing) ? d.record() : nullptr;
       d.launch(step.kernel, step.global.data(), step.local.data(), static_cast<uint32_t>(args.size()), args.data());
-      if (C10_UNLIKELY(start != nullptr)) profile_launch(d, window.serial, step.kernel, start);
+      if (C10_UNLIKELY(traced != nullptr)) trace_launch(d, window.serial, step.kernel, traced);
       if (start) {
         d.synchronize();
         std::lock_guard<std::mutex> lock(times_mutex);

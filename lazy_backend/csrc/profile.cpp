@@ -16,7 +16,7 @@ namespace py = pybind11;
 
 namespace lazy {
 
-std::atomic<bool> profiling{false};
+std::atomic<bool> tracing{false};
 
 namespace {
 
@@ -66,7 +66,7 @@ std::string describe(lazy_kernel kernel) {
 class Session final : public libkineto::IActivityProfilerSession {
  public:
   void start() override {
-    profiling = true;
+    tracing = true;
     status_ = libkineto::TraceStatus::RECORDING;
   }
 
@@ -75,7 +75,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     for (int i = 0; i < device_count(); ++i) {
       synchronize(i);
     }
-    profiling = false;
+    tracing = false;
     std::vector<Launch> taken;
     {
       std::lock_guard lock(mutex);
@@ -169,7 +169,7 @@ class Profiler final : public libkineto::IActivityProfiler {
 
 }  // namespace
 
-void profile_launch(Device& device, uint64_t serial, lazy_kernel kernel, lazy_event start) {
+void trace_launch(Device& device, uint64_t serial, lazy_kernel kernel, lazy_event start) {
   const lazy_event end = device.record();
   std::lock_guard lock(mutex);
   launches.push_back({&device, serial, kernel, start, end});

@@ -7,10 +7,10 @@
 
 namespace lazy {
 
-extern std::atomic<bool> profiling;  // whether a trace is being taken
+extern std::atomic<bool> tracing;  // whether a trace is being taken
 
 // A kernel of window `serial` was launched between the event `start` and now; takes the event over.
-void profile_launch(Device& device, uint64_t serial, lazy_kernel kernel, lazy_event start);
+void trace_launch(Device& device, uint64_t serial, lazy_kernel kernel, lazy_event start);
 
 void init_profiler();
 
