@@ -98,10 +98,17 @@ def compare(cpu: dict[str, Any], lazy: dict[str, Any]) -> dict[str, Any]:
     return {"cpu": cpu, "lazy": lazy, "gap": gap, "agrees": gap <= TOLERANCE and lazy["fallbacks"] == 0}
 
 
+def outcome(row: dict[str, Any]) -> str:
+    """What the script found, in short: numbers, or the end of a text."""
+    return ", ".join(f"{k} {v:.4f}" if isinstance(v, float) else f"...{v[-20:]!r}" for k, v in row["result"].items())
+
+
 ROWS = {  # label: cell of (comparison)
     "largest relative gap of the loss": lambda c: f"{c['gap']:.1e} {'ok' if c['gap'] <= TOLERANCE else 'TOO LARGE'}",
     "last loss, cpu": lambda c: f"{c['cpu']['losses'][-1]:.6f}",
     "last loss, lazy": lambda c: f"{c['lazy']['losses'][-1]:.6f}",
+    "result, cpu": lambda c: outcome(c["cpu"]),
+    "result, lazy": lambda c: outcome(c["lazy"]),
     "step, cpu (ms)": lambda c: f"{c['cpu']['step_ms']:.2f}",
     "step, lazy (ms)": lambda c: f"{c['lazy']['step_ms']:.2f}",
     "speed-up": lambda c: f"{c['cpu']['step_ms'] / c['lazy']['step_ms']:.2f}x",
