@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from codegen.builder import Builder, V
 
+# A term of a sum: its number, or its group and its number in there.
+Term = V | tuple[V, V]
 Load = Callable[..., V]
 Store = Callable[..., None]
 

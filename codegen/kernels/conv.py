@@ -19,18 +19,12 @@ from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
 from codegen.kernels.blocks import lanes
-from codegen.kernels.contraction import Load, Operand, Output, Runs, Store
+from codegen.kernels.contraction import Load, Operand, Output, Runs, Store, Term
 from codegen.kernels.matmul import MatmulSpec, matmul
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 
 Index = Sequence[V | int]
-# A term of a sum over channels and taps: its number, or its group of taps and its number in there.
-Term = V | tuple[V, int]
-
-# Taps that are written out one by one, so that their distances are constants. benchmarks/kernels.py `conv`:
-# 3 x 3, 64 channels of 56 x 56: MEASURED.
-UNROLLED_TAPS = 12
 
 
 class Tensor(NamedTuple):
@@ -127,38 +121,29 @@ class Planes(NamedTuple):
         """Elements for one image and channel."""
         return prod(a.phases for a in self.axes) * self.plane
 
-    def tap(self, t: V | int) -> V | int:
+    def tap(self, t: V) -> V:
         """Distance from an output's number to the element that tap number t meets."""
         offset: V | int = 0
         for a, stride, at in zip(self.axes, self.strides, unravel(t, [a.taps for a in self.axes]), strict=True):
             offset = at * a.spacing // a.step * stride + offset
         return self.phase(t) * self.plane + offset
 
-    def phase(self, t: V | int) -> V | int:
+    def phase(self, t: V) -> V:
         """The number of the plane that tap number t reads."""
         number: V | int = 0
         for a, at in zip(self.axes, unravel(t, [a.taps for a in self.axes]), strict=True):
-            number = (at % a.cycle if a.phases > 1 else 0) + number * a.phases
-        return number
+            number = (at % a.cycle if a.phases > 1 else at * 0) + number * a.phases
+        return number  # type: ignore[return-value]
 
 
-def inner_taps(taps: Sequence[int]) -> int:
-    """How many taps are written out: all, those of the last dim, or none."""
-    return next((n for n in (prod(taps), taps[-1]) if n <= UNROLLED_TAPS), 1)
-
-
-def channel_and_tap(term: Term, taps: Sequence[int]) -> tuple[V, V | int]:
+def channel_and_tap(term: Term, taps: Sequence[int]) -> tuple[V, V]:
     """Which channel a term is of, and the number of its tap."""
-    if not isinstance(term, tuple):
-        return term // prod(taps), term % prod(taps)
-    group, number = term
-    groups = prod(taps) // inner_taps(taps)
-    return (group, number) if groups == 1 else (group // groups, group % groups * inner_taps(taps) + number)
+    return term if isinstance(term, tuple) else (term // prod(taps), term % prod(taps))
 
 
-def unravel(index: V | int, shape: Sequence[int]) -> list[V | int]:
+def unravel(index: V, shape: Sequence[int]) -> list[V]:
     """The coordinates of a flat index."""
-    found: list[V | int] = []
+    found = []
     for n in reversed(shape[1:]):
         found.append(index % n)
         index = index // n
@@ -302,7 +287,7 @@ def correlate(
     matmul_spec = MatmulSpec(
         images * groups, outs, span, channels * taps, a, b, Output(result, 1, runs), spec.acc, spec.index_bits,
         (spec.names[1], "planes" if caps.is_cpu else spec.names[0], spec.names[2]),
-        inner=inner_taps(counts) if caps.is_cpu and taps else 1,
+        inner=max(taps, 1) if caps.is_cpu else 1,
     )  # fmt: skip
     steps, temps = matmul(name, matmul_spec, caps)
     if not taps:

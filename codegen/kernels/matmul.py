@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes, store_row, store_runs
-from codegen.kernels.contraction import Load, Operand, Output, Store, fma
+from codegen.kernels.contraction import Load, Operand, Output, Store, Term, fma
 from codegen.kernels.matmul_local import local, shapes
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
@@ -71,7 +71,8 @@ class MatmulSpec(NamedTuple):
     acc: the dtype of the sum; index_bits: 64 where an offset passes 2^31; names: what a, b and out are called in
     `Step.args`; piece: terms of a partial sum, 0 for whole sums. The output then has batch x pieces matrices.
     inner: where it is not 1, terms come in groups of `inner` that read neighbouring elements of B (the taps of a
-    convolution), so a panel is not copied; the operands are then asked for term (group, number in it: int).
+    convolution), so a panel is not copied; the operands are then asked for term (group, number in it). A division for
+    each term costs 10 %; terms written out cost 20 %, for registers spill, and twenty times the code.
     """
 
     batch: int
@@ -178,11 +179,16 @@ def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
     fitting = [s for s in shapes if s[0] * s[1] + s[1] < registers]
     order = {s: i for i, s in enumerate(REGISTER_TILES)}
     pack = spec.k > 0 and spec.inner == 1 and (spec.b.contiguous != 1 or spec.m >= PACK_ROWS)
-    evaluate = spec.n >= EVALUATE_COLUMNS and (
+    evaluate = spec.n * spec.batch // distinct(spec) >= EVALUATE_COLUMNS and (
         spec.a.flops > 0 or spec.a.contiguous != 1 and spec.m * spec.k * spec.itemsize > EVALUATE_BYTES
     )
     tiles = [Tile("panel", rows, vectors, pack, evaluate) for rows, vectors in fitting]
     return sorted(tiles, key=lambda t: (cycles(t), order.get((t.rows, t.vectors), len(order)), -t.vectors))
+
+
+def distinct(spec: MatmulSpec) -> int:
+    """How many matrices A is."""
+    return spec.batch if spec.a.batched else 1
 
 
 def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
@@ -240,7 +246,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                 lambda p, x: k.store(scratch, base + (p * span + v.iv * width), x),
             )  # fmt: skip
 
-    def row_of_b(p: V | tuple[V, int]) -> list[V]:
+    def row_of_b(p: Term) -> list[V]:
         if scratch:
             return [k.load(scratch, base + (p * span + v * width), width) for v in range(tile.vectors)]
         return [load_b(batch, p, j + offset, width) for offset in offsets]
@@ -249,14 +255,19 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     with k.for_(chunk * tiles_each, last) as tiles:
         i = at_most(k, tiles.iv * rows, m - rows, m, rows)
         zero = k.const(0, spec.acc, width)
-        groups = (lo, hi) if spec.inner == 1 else (0, spec.k // spec.inner)
-        with k.for_(*groups, init=[zero] * (rows * tile.vectors)) as loop:
-            sums = loop.args
-            for p in [loop.iv] if spec.inner == 1 else [(loop.iv, t) for t in range(spec.inner)]:
-                b = row_of_b(p)
-                a = [load_a(batch, i + r, p) for r in range(rows)]
-                sums = [fma(k, a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
-            loop.yield_(*sums)
+        def add(p: Term, sums: list[V]) -> list[V]:
+            b = row_of_b(p)
+            a = [load_a(batch, i + r, p) for r in range(rows)]
+            return [fma(k, a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
+
+        bounds = (lo, hi) if spec.inner == 1 else (0, spec.k // spec.inner)
+        with k.for_(*bounds, init=[zero] * (rows * tile.vectors)) as loop:
+            if spec.inner == 1:
+                loop.yield_(*add(loop.iv, loop.args))
+            else:
+                with k.for_(0, spec.inner, init=loop.args) as group:
+                    group.yield_(*add((loop.iv, group.iv), group.args))
+                loop.yield_(*group.results)
         for at, total in enumerate(loop.results):
             k.store(result, at // tile.vectors * span + offsets[at % tile.vectors], total)
         with k.for_(0, rows) as row, k.if_(i + row.iv >= tiles.iv * rows) if m % rows else nullcontext():
@@ -278,12 +289,12 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
 
 def evaluated(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     """A first kernel evaluates A into a temp, dense and contiguous along k; then the product."""
-    dense = Operand(lambda k: matrix_load(k, spec), spec.acc, 1)
+    dense = Operand(lambda k: matrix_load(k, spec), spec.acc, 1, spec.a.batched)
     inner = spec._replace(a=dense, names=("dense", *spec.names[1:]))
     product = matmul(name, inner, caps, tile._replace(evaluate=False))
     at = len(product.temps)
     steps = [s._replace(args=tuple(at if a == "dense" else a for a in s.args)) for s in product.steps]
-    nbytes = spec.batch * spec.m * spec.k * spec.itemsize
+    nbytes = distinct(spec) * spec.m * spec.k * spec.itemsize
     return Steps([evaluate(f"{name}_a", spec, caps, at), *steps], [*product.temps, nbytes])
 
 
@@ -291,9 +302,10 @@ def matrix_load(k: Builder, spec: MatmulSpec) -> Load:
     """Load from a dense A for each batch."""
     buffer = k.buffer(spec.acc, readonly=True)
 
-    def load(batch: V, i: V, p: V | tuple[V, int], width: int = 1) -> V:
+    def load(batch: V, i: V, p: Term, width: int = 1) -> V:
         p = p[0] * spec.inner + p[1] if isinstance(p, tuple) else p
-        return k.load(buffer, (batch * spec.m + i) * spec.k + p, width)
+        row = batch * spec.m + i if spec.a.batched else i
+        return k.load(buffer, row * spec.k + p, width)
 
     return load
 
@@ -311,7 +323,7 @@ def evaluate(name: str, spec: MatmulSpec, caps: Any, temp: int) -> Step:
             k, load, batch, (lo, hi), p, width, spec.a.contiguous,
             lambda i, x: k.store(dense, (batch * spec.m + i) * spec.k + p, x),
         )  # fmt: skip
-    return Step(name, k.finish(), (spec.names[0], temp), (ceil(spec.m / EVALUATE_ROWS), spec.batch, 1), (1, 1, 1))
+    return Step(name, k.finish(), (spec.names[0], temp), (ceil(spec.m / EVALUATE_ROWS), distinct(spec), 1), (1, 1, 1))
 
 
 def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
