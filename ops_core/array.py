@@ -120,7 +120,7 @@ class Arr:
         """The same elements in row-major order; one size may be -1."""
         if -1 in shape:
             rest = -math.prod(shape)
-            shape = tuple(self.numel // rest if n == -1 else n for n in shape)
+            shape = tuple(self.numel // rest if n == -1 and rest else max(n, 0) for n in shape)
         return self if shape == self.shape else emit("reshape", (self,), shape, self.dtype, shape=shape)
 
     def permute(self, *order: int) -> Arr:

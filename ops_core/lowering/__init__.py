@@ -16,6 +16,7 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     activation,
     complex,
     contraction,
+    criterion,
     foreach,
     fourier,
     indexing,

@@ -326,9 +326,10 @@ def _nll_loss_forward(self, target, weight, reduction, ignore_index):
     picked, safe, counts = _picked(x, t, ignore_index)
     w = _loss_weights(weight, safe, counts, x.dtype)
     losses = where(counts, -picked * w, 0.0)
-    if reduction == NONE:
-        return losses.reshape(*target.shape).to(self.dtype), A.full((), 0, self.dtype)
     total = w.sum()
+    if reduction == NONE:  # the total is only known of a single row
+        unused = A.full((), 0, self.dtype) if self.ndim > 1 else total.to(self.dtype)
+        return losses.reshape(*target.shape).to(self.dtype), unused
     loss = losses.sum() if reduction == SUM else losses.sum() / total
     return loss.to(self.dtype), total.to(self.dtype)
 

@@ -341,6 +341,8 @@ def _fractional(rank: int) -> None:
             at = at.reshape(*shape)
             flat = at if flat is None else flat * n + at
         assert flat is not None
+        if self.numel == 0:
+            return A.full((*lead, *output_size), 0, self.dtype), A.full((*lead, *output_size), 0, "i64")
         flat = flat.reshape(*lead, math.prod(output_size), math.prod(kernel))
         plane = self.reshape(*lead, -1)
         windows = plane.gather(-1, flat.reshape(*lead, -1)).reshape(*flat.shape)
