@@ -71,6 +71,7 @@ class Clock:
         self.chip = chip
         self.host = 0.0
         self.host_waited = 0.0
+        self.setup = 0.0  # of programs: once, beside the run, and less when the host's cache holds them
         self.spans: list[Span] = []
         self.memory: list[tuple[float, int]] = [(0.0, 0)]
         self._queue_end: dict[int, float] = {}
@@ -88,7 +89,7 @@ class Clock:
                 change = step.amount if step.kind == "alloc" else -step.amount
                 self.memory.append((self.host, self.memory[-1][1] + change))
             case "build" | "load":
-                self.host += self.chip.build_us if step.kind == "build" else self.chip.load_us
+                self.setup += self.chip.build_us if step.kind == "build" else self.chip.load_us
             case _:
                 self._command(step)
 

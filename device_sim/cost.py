@@ -26,6 +26,7 @@ _FOR = re.compile(r"for \(\w+ (\w+) = ([^;]+); \w+ < ([^;]+); (?:\w+ \+= ([^;)]+
 _DEFINE = re.compile(rf"^{_TYPE} (?P<name>\w+) = (?P<value>.*);$")
 _SPECIAL = re.compile(r"\b(?:exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|erf|erfc|sqrt|rsqrt|atan2?)f?\(")
 _CHOICE = re.compile(r"\((\w+) < (\w+)\) \? (\w+) : (\w+)")
+_VECTOR_LOAD = re.compile(r"_at \*|\bvload\d")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
@@ -155,7 +156,7 @@ def _function_flops(source: str, name: str) -> Counter[str]:
 def _line_flops(source: str, line: str) -> Counter[str]:
     """Operations of one line, all lanes: arithmetic where it defines a float, and calls."""
     define = _DEFINE.match(line)
-    if not define or define["type"] not in _FLOATS:
+    if not define or define["type"] not in _FLOATS or _VECTOR_LOAD.search(define["value"]):
         return Counter()
     value, dtype, lanes = define["value"], _FLOATS[define["type"]], int(define["lanes"] or 1)
     if re.search(r"\bfma\w*\(", value):

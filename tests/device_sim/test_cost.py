@@ -1,0 +1,84 @@
+"""The cost of generated kernels, read off their source, against counts that can be done by hand."""
+
+import numpy as np
+import pytest
+
+from codegen import schedule
+from codegen.index import contiguous
+from codegen.plan import SlotInfo
+from device_sim import cost
+from device_sim.cost import kernel_work
+from lazy_backend.driver.base import Buffer, Scalar
+from lazy_backend.driver.capabilities import Capabilities
+from ops_core.ir import Graph
+
+from .kernels import SOURCE
+
+
+class Memory:
+    def __init__(self, nbytes):
+        self.nbytes = nbytes
+
+
+NUMBER = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64}
+
+
+def work_of(language, op, shapes, out, **attrs):
+    """(operations by dtype, bytes) of a graph of one op, all its launches."""
+    graph = Graph()
+    views = [{"slot": i, "sizes": s, "strides": contiguous(s), "offset": 0} for i, s in enumerate([*shapes, out])]
+    values = tuple(graph.add("load", (), v["sizes"], "f32", **v) for v in views[:-1])
+    graph.add_multi("store", (graph.add(op, values, out, "f32", **attrs),), [], **views[-1])
+    caps = Capabilities(language=language, is_cpu=True, compute_units=2, vector_bytes=64, has_f64=True).complete()
+    sizes = {i: 4 * int(np.prod(s)) for i, s in enumerate([*shapes, out])}
+    plan = schedule.plan(graph, {i: SlotInfo(n) for i, n in sizes.items()}, caps)
+    flops, moved = {}, 0.0
+    for launch in plan.launches:
+        args = []
+        for arg in launch.args:
+            if arg.kind in ("slot", "temp"):
+                args.append(Buffer(Memory(sizes[arg.value] if arg.kind == "slot" else plan.temps[arg.value].nbytes)))
+            else:
+                args.append(Scalar(NUMBER[arg.type](arg.value).tobytes()))
+        kernel = plan.kernels[launch.kernel]
+        work = kernel_work(kernel.source, kernel.name, launch.global_size, launch.local_size, args)
+        flops = {k: flops.get(k, 0) + work.flops.get(k, 0) for k in {*flops, *work.flops}}
+        moved += work.bytes
+    return flops, moved
+
+
+N = 1 << 18
+
+
+@pytest.mark.parametrize("language", ["c", "opencl"])
+def test_an_addition_moves_its_three_tensors(language):
+    flops, moved = work_of(language, "map", [(N,), (N,)], (N,), fn="add")
+    assert moved == pytest.approx(12 * N, rel=0.05) and flops["f32"] == pytest.approx(N, rel=0.05)
+
+
+@pytest.mark.parametrize("language", ["c", "opencl"])
+def test_a_row_sum_reads_once(language):
+    flops, moved = work_of(language, "sum", [(512, 256)], (512,), dims=(1,))
+    assert moved == pytest.approx(4 * 512 * 257, rel=0.05) and flops["f32"] == pytest.approx(512 * 256, rel=0.1)
+
+
+@pytest.mark.parametrize("language", ["c", "opencl"])
+def test_a_matrix_product_counts_every_multiply_and_add(language):
+    flops, moved = work_of(language, "matmul", [(256, 256), (256, 256)], (256, 256))
+    assert flops["f32"] == pytest.approx(2 * 256**3, rel=0.2)
+    assert moved >= 3 * 4 * 256**2
+
+
+def test_a_hand_written_kernel():
+    args = [Buffer(Memory(4096)), Buffer(Memory(4096)), Scalar(b"\0\0\0\0")]
+    work = kernel_work(SOURCE, "scale", (1024, 1, 1), (64, 1, 1), args)
+    assert (work.flops, work.bytes, work.groups) == ({"f32": 1024.0}, 8192.0, 16)
+
+
+def test_which_arguments_are_only_read():
+    assert cost.constant_arguments(SOURCE, "scale") == [True, False]
+
+
+def test_a_source_that_is_not_understood_touches_all_it_reaches():
+    args = [Buffer(Memory(1000), 200)]
+    assert kernel_work("something else", "k", (8, 1, 1), (4, 1, 1), args).bytes == 800

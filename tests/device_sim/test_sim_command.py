@@ -1,0 +1,85 @@
+"""A script on a simulated chip: predictions, what-if, faults as Python exceptions."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TRAIN = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8)).to("lazy")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(32, 64).to("lazy"), torch.randint(8, (32,)).to("lazy")
+for _ in range(4):
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    loss.item()
+"""
+READS = """
+import torch
+for i in range(5):
+    try:
+        x = torch.arange(6.0).to("lazy")
+        print("value", (x * 2 + 1).sum().item())
+    except RuntimeError as error:
+        print("error", error)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def sim(script, *options):
+    command = [sys.executable, "-m", "lazy_backend", "sim", str(script), "--out", str(script.parent / "out"), "--json"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT, check=True)
+    return json.loads(done.stdout[done.stdout.index("{") :])
+
+
+def test_a_script_gets_a_prediction_and_a_report(script):
+    found = sim(script, "--chip", "edge", "--sweep", "launch_us=2,8,400")
+    (device,) = found["devices"]
+    assert device["chip"] == "edge" and device["kernels"] > 10 and device["findings"] == []
+    assert 0 < device["kernel_us"] < device["total_us"] and 0 < device["utilisation"]["device"] < 1
+    times = [row["total_us"] for row in found["sweep"]]
+    assert times == sorted(times) and times[2] > 2 * times[0], "slower launches cost time"
+    assert times[1] == pytest.approx(device["total_us"]), "a replay at the chip's own numbers is the run itself"
+    out = script.parent / "out"
+    assert all(name in (out / "device_0.html").read_text() for name in ("timeline", "roofline", "memory over time"))
+    assert json.loads((out / "timeline.json").read_text())["traceEvents"]
+
+
+def test_the_same_script_gives_the_same_times(script):
+    first, second = (sim(script, "--chip", "gpu_mid")["devices"] for _ in range(2))
+    for report in (*first, *second):
+        del report["setup_us"]  # less when the host's cache is warm
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "kind, words, lost",
+    [
+        ("launch_failed", "LAUNCH_FAILED.* kernel .* failed", False),
+        ("hang", "TIMEOUT.*was stopped", False),
+        ("corrupt_copy", "MEMORY_FAULT.*the copy was damaged", False),
+        ("device_lost", "DEVICE_LOST.*the device was lost in kernel", True),
+    ],
+)
+def test_a_fault_is_an_exception_at_the_read_and_no_wrong_number(tmp_path, kind, words, lost):
+    (tmp_path / "plan.toml").write_text(f'[[fault]]\nkind = "{kind}"\nat = 2\n')
+    env = {**os.environ, "LAZY_DRIVER": "simgpu", "LAZY_SIM_FAULTS": str(tmp_path / "plan.toml")}
+    done = subprocess.run([sys.executable, "-c", READS], env=env, capture_output=True, text=True, timeout=120, check=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("value", "error"))]
+    failed = [line for line in lines if line.startswith("error")]
+    assert len(lines) == 5 and {line for line in lines if line not in failed} <= {"value 36.0"}
+    assert re.search(words, failed[0]), failed
+    assert len(failed) == (5 - lines.index(failed[0]) if lost else 1), "lost for good, or usable at the next try"
