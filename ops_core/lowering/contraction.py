@@ -155,6 +155,11 @@ def convolve(
     shape = (x.shape[0], channels, *spatial)
     if math.prod(shape) == 0 or x.numel == 0 or w.numel == 0:
         return A.full(shape, 0, x.dtype)
+    pointwise = set(w.shape[2:]) <= {1} and set(stride) <= {1} and not any(padding) and not any(output_padding)
+    if pointwise and groups == 1:  # a product of channels at every place
+        matrix = w.reshape(*w.shape[:2])
+        flat = x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
+        return A.matmul(matrix.transpose(0, 1) if transposed else matrix, flat).reshape(*shape)
     return A.emit(
         "convolution", (x, w), shape, x.dtype, stride=tuple(stride), padding=tuple(padding), dilation=tuple(dilation),
         transposed=transposed, output_padding=tuple(output_padding), groups=groups,

@@ -1,0 +1,94 @@
+"""Meta kernels for the ops that PyTorch gives none: their lowering, into a graph that nobody runs, says the shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ops_core import dtypes, routes
+from ops_core.ir import Graph, Value
+from ops_core.lowering import NeedsStatic, NotLowerable, lower
+from ops_core.lowering.schema import Op
+
+_KEYS = ("Meta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+
+
+def without_meta() -> list[Op]:
+    """The overloads that lower to core ops and of which PyTorch cannot say the shape."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return [
+        op
+        for op in routes.overloads()
+        if not any(has(op.func.name(), key) for key in _KEYS) and routes.route_of(op) in ("core", "decomposed")
+    ]
+
+
+def register() -> torch.library.Library:
+    """Give each of them a Meta kernel; the kernels live as long as the library that is returned."""
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    for op in without_meta():
+        library.impl(op.func.name().removeprefix("aten::"), partial(infer, op), "Meta")
+    return library
+
+
+def infer(op: Op, *args: Any, **kwargs: Any) -> Any:
+    """Results of one call on meta tensors. Raises NotImplementedError where only the host can tell."""
+    graph = Graph()
+    count = iter(range(1 << 30))
+
+    def value(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        name = str(leaf.dtype).removeprefix("torch.")
+        if name not in dtypes.BY_TORCH:
+            raise NotImplementedError(f"{op.name} of {leaf.dtype}")
+        sizes, strides = tuple(leaf.shape), tuple(leaf.stride())
+        where = {"slot": next(count), "sizes": sizes, "strides": strides, "offset": 0}
+        return graph.add("load", (), sizes, dtypes.BY_TORCH[name].name, **where)
+
+    values, named = tree_map(value, (args, kwargs))
+    if torch.Tag.nondeterministic_seeded in op.func.tags:
+        named |= {name: graph.add("param", (), (), "i64", index=i) for i, name in enumerate(("seed", "offset"))}
+    try:
+        lowered = lower(graph, op.name, values, named)
+    except (NeedsStatic, NotLowerable) as error:
+        raise NotImplementedError(f"{op.name}: {error}") from error
+    bound = dict(zip((a.name for a in op.arguments), args)) | kwargs
+    if op.out_names:
+        _resize(op, bound, lowered.writes)
+    return _returned(op, bound, list(lowered.outputs))
+
+
+def _resize(op: Op, bound: dict[str, Any], writes: dict[str, Any]) -> None:
+    """Give every out= the shape of what is written into it."""
+    for name in op.out_names:
+        written, target = writes.get(name), bound[name]
+        if isinstance(written, Value) and tuple(target.shape) != written.shape:
+            target.resize_(written.shape)
+
+
+def _returned(op: Op, bound: dict[str, Any], outputs: list[Any]) -> Any:
+    """What the schema returns: the written arguments themselves, and new tensors for the rest."""
+    results: list[Any] = []
+    fresh: Callable[[Value], torch.Tensor] = lambda v: torch.empty(v.shape, dtype=_torch_dtype(v), device="meta")  # noqa: E731
+    for position, spec in enumerate(op.func._schema.returns):
+        alias = next((a.name for a in op.func._schema.arguments if _same_alias(a.alias_info, spec.alias_info)), None)
+        if alias is not None:
+            results.append(bound[alias])
+        elif position < len(outputs) and isinstance(outputs[position], Value):
+            results.append(fresh(outputs[position]))
+        else:
+            raise NotImplementedError(f"{op.name}: result {position}")
+    return results[0] if len(results) == 1 else tuple(results) if results else None
+
+
+def _same_alias(argument: Any, result: Any) -> bool:
+    return bool(argument and result and argument.is_write and argument.before_set & result.before_set)
+
+
+def _torch_dtype(value: Value) -> torch.dtype:
+    return getattr(torch, dtypes.BY_NAME[value.dtype].torch)
