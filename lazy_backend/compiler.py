@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from codegen import schedule
 from codegen.functionalize import Window, functionalize
 from codegen.plan import Arg, Plan
 from codegen.printer import print_kernel
-from lazy_backend import _C, cache
+from lazy_backend import _C, cache, config
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.variants import Family
@@ -41,11 +43,16 @@ described: dict[int, str] = {}
 _kernels: dict[tuple[int, str], int] = {}
 _families: dict[str, Family] = {}
 
+# One compile at a time; in async mode on a thread of its own, by structure and sizes.
+_compiling = threading.Lock()
+_pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lazy-compile")
+_tasks: dict[tuple[str, str], Future] = {}
+
 # Structures whose kernels are remembered for sizes that vary; a family holds the texts of its kernels, some 200 KB.
 MAX_FAMILIES = 512
 
 
-def kernel(device: int, mlir: str, name: str) -> int:
+def kernel(device: int, mlir: str, name: str, line: str) -> int:
     """The driver's handle of a kernel: loaded before, from the persistent cache, or built now."""
     key = (device, mlir.replace(f"@{name}(", "@("))
     if key in _kernels:
@@ -60,6 +67,8 @@ def kernel(device: int, mlir: str, name: str) -> int:
         except RuntimeError as error:
             log.warning("dropped a cached kernel that the driver does not take: %s", error)
             cache.drop(entry)
+    if config.COMPILE.get() == "never":
+        raise NoCompile(f"LAZY_COMPILE=never, and no kernel {name} is in the cache for {line}; run once with LAZY_COMPILE=sync")
     program = _C.build_program(device, print_kernel(mlir, capabilities(device).language).encode(), False, "")
     _C.count_built()
     cache.store(entry, _C.program_binary(device, program))
@@ -67,12 +76,52 @@ def kernel(device: int, mlir: str, name: str) -> int:
     return _kernels[key]
 
 
+class NoCompile(RuntimeError):
+    """LAZY_COMPILE=never, and a kernel is in neither memory nor the cache."""
+
+
 def compile_window(source: dict[str, Any]) -> dict[str, Any]:
-    """The plan of a window, as plain objects for csrc/module.cpp."""
+    """The plan of a window, as plain objects for csrc/module.cpp: compiled, or the rung below it for now."""
     window = Window.from_recorded(source)
     if len(_families) >= MAX_FAMILIES:
         _families.clear()
     family = _families.setdefault(source["structure"], Family())
+    if interpretable(window):
+        if family.rare(source["sizes"]):
+            return op_by_op(window, "interpret")
+        if config.COMPILE.get() == "async":
+            task = _tasks.get((source["structure"], source["sizes"]))
+            if task is None:
+                _tasks[source["structure"], source["sizes"]] = _pool.submit(compiled, window, family)
+            if task is None or not task.done():
+                return op_by_op(window, "interpret")
+            return _tasks.pop((source["structure"], source["sizes"])).result()
+    return compiled(window, family)
+
+
+def compiled(window: Window, family: Family) -> dict[str, Any]:
+    """The window's plan with its kernels. A compiler that fails costs speed, not the script: the host runs the window."""
+    with _compiling:
+        try:
+            return fused(window, family)
+        except NoCompile:
+            raise
+        except Exception:
+            if not capabilities(window.device).host_visible:
+                raise
+            log.exception("a window could not be compiled and runs on the CPU; its first op is %s", window.nodes[0].line)
+            return op_by_op(window, "host")
+
+
+def op_by_op(window: Window, step: str) -> dict[str, Any]:
+    """A plan for this one run, of host steps: "interpret" until kernels are worth it, "host" for want of any."""
+    steps = [(step, i) for i in range(len(window.nodes))]
+    return {"arena_bytes": 0, "slots": range(len(window.slots)), "steps": steps, "once": True}
+
+
+def fused(window: Window, family: Family) -> dict[str, Any]:
+    """The window's plan: core graphs, fused kernels, and host steps for ops without a lowering."""
+    family.compiled += 1
     steps: list[tuple] = []
     arena = 0
     segments, statics = functionalize(window)
@@ -90,11 +139,21 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     return {"arena_bytes": arena, "slots": sorted(touched(steps, window)), "steps": steps, "once": bool(statics)}
 
 
+def interpretable(window: Window) -> bool:
+    """Whether the host's kernels can run the window on the same memory, with the same results up to rounding."""
+    return bool(capabilities(window.device).host_visible) and not any(
+        node.seed is not None or "overrideable" in node.op or "_thnn_fused" in node.op for node in window.nodes
+    )
+
+
 def launches(plan: Plan, window: Window, family: Family) -> list[tuple]:
     """The plan's launches with kernels loaded."""
     steps = []
     variants = [family.variant(source.mlir, source.name) for source in plan.kernels]
-    handles = [kernel(window.device, v.mlir, s.name) for v, s in zip(variants, plan.kernels, strict=True)]
+    handles = [
+        kernel(window.device, v.mlir, s.name, window.nodes[s.origins[0]].line if s.origins else "an unknown line")
+        for v, s in zip(variants, plan.kernels, strict=True)
+    ]
     for launch in plan.launches:
         handle = handles[launch.kernel]
         if handle not in described:

@@ -9,6 +9,7 @@ each argument is the constant that the scheduler wrote for the size at hand.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,6 +20,12 @@ _INDEX_BITS = re.compile(r"#dlti\.dl_spec<index = (\d+) : i32>")
 
 # Generic forms of one kernel within one structure: beyond, sizes are compiled in (each form is a compile).
 MAX_FORMS = 8
+
+# Sizes of one structure that are compiled at first sight. The first is compiled as constants, the second finds what
+# varies, the third settles it; where tiles still differ from size to size (products), more would be a compile each.
+MAX_COMPILED = 3
+# How often a further size runs op by op before it gets kernels. benchmarks: cached decoding, where a size comes once.
+MIN_RUNS = 2
 
 
 class Text(NamedTuple):
@@ -50,6 +57,13 @@ class Family:
 
     seen: dict[str, list[Text]] = field(default_factory=dict)
     forms: dict[str, list[tuple[frozenset[str], Text]]] = field(default_factory=dict)
+    compiled: int = 0
+    met: Counter[str] = field(default_factory=Counter)
+
+    def rare(self, sizes: str) -> bool:
+        """Whether a window of these sizes has come too seldom to be worth kernels of its own."""
+        self.met[sizes] += 1
+        return self.compiled >= MAX_COMPILED and self.met[sizes] <= MIN_RUNS
 
     def variant(self, mlir: str, name: str) -> Variant:
         """The form of a kernel that serves this window and, where sizes have varied, its siblings."""

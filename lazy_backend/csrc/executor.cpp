@@ -242,12 +242,15 @@ void Executor::execute(const Plan& plan, const Window& window) {
   } release{index_, arena};
 
   std::vector<lazy_arg> args;
+  bool idle = false;  // host steps in a row wait once
   for (const Step& step : plan.steps) {
     if (step.kind == Step::kHost) {
-      d.synchronize();
-      run_host_step(window, step.node);
+      if (!idle) d.synchronize();
+      idle = true;
+      run_host_step(window, step.node, step.fallback);
       continue;
     }
+    idle = false;
     args.resize(step.args.size());
     for (size_t i = 0; i < step.args.size(); ++i) {
       const ArgRecipe& recipe = step.args[i];

@@ -31,7 +31,8 @@ struct Step {
   lazy_kernel kernel = nullptr;
   std::array<uint64_t, 3> global{}, local{};
   std::vector<ArgRecipe> args;
-  uint32_t node = 0;  // HOST: the window's node to run through the CPU
+  uint32_t node = 0;      // HOST: the window's node to run through the CPU
+  bool fallback = false;  // HOST: for want of a lowering; else a window too rare to compile
   std::string name, attrs;  // CORE_OP
   uint32_t outputs = 0;
   std::vector<lazy_tensor> tensors;  // CORE_OP: mem and offset filled in from args

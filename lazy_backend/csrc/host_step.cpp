@@ -172,7 +172,7 @@ at::Tensor alias_of(const at::Tensor& base, const at::Tensor& like) {
 
 }  // namespace
 
-void run_host_step(const Window& window, uint32_t index) {
+void run_host_step(const Window& window, uint32_t index, bool fallback) {
   const Node& node = window.nodes[index];
   const OpEntry& op = *node.op;
   HostImages images;
@@ -212,6 +212,10 @@ void run_host_step(const Window& window, uint32_t index) {
       finish(v.isTensor() ? v.toTensor() : at::Tensor());
   }
   for (Buffer* buffer : written) images.write_back(buffer);
+  if (!fallback) {
+    stats().ops_interpreted++;
+    return;
+  }
   const_cast<OpEntry&>(op).host_calls++;
   stats().host_ops++;
 }

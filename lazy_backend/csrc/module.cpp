@@ -176,8 +176,9 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
     const auto t = item.cast<py::tuple>();
     const auto kind = t[0].cast<std::string>();
     Step step;
-    if (kind == "host") {
+    if (kind == "host" || kind == "interpret") {
       step.kind = Step::kHost;
+      step.fallback = kind == "host";
       step.node = t[1].cast<uint32_t>();
     } else if (kind == "launch") {
       step.kind = Step::kLaunch;
@@ -218,6 +219,7 @@ std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& 
   py::dict source = window_to_python(window, alive, kinds);
   Hash structure = window.structure;
   for (size_t i = 0; i < alive.size(); ++i) structure.mix(alive[i]);
+  source["sizes"] = std::to_string(window.sizes.a) + "-" + std::to_string(window.sizes.b);
   source["structure"] = std::to_string(structure.a) + "-" + std::to_string(structure.b);
   const uint64_t built = stats().kernels_built;
   auto plan = plan_from_python(py::reinterpret_borrow<py::object>(compile_callable)(source).cast<py::dict>());
@@ -234,6 +236,7 @@ py::dict stats_to_python() {
   out["reads"] = s.reads.load();
   out["plans_compiled"] = s.plans_compiled.load();
   out["plans_assembled"] = s.plans_assembled.load();
+  out["ops_interpreted"] = s.ops_interpreted.load();
   out["plans_hit"] = s.plans_hit.load();
   out["kernels_built"] = s.kernels_built.load();
   out["kernels_launched"] = s.kernels_launched.load();
