@@ -67,11 +67,6 @@ def measure(name: str, device: str) -> dict[str, Any]:
 
 def counted(name: str, steps: int, early: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
     """What the device did, from its counters after two steps and at the end."""
-    import lazy_backend
-
-    path = REPORTS / f"{name}.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lazy_backend.report(path)
     kernels = end["kernels_launched"] - early["kernels_launched"]
     return {
         "windows": (end["windows"] - early["windows"]) / (steps - 2),
@@ -81,8 +76,19 @@ def counted(name: str, steps: int, early: dict[str, Any], end: dict[str, Any]) -
         "late_compiles": end["plans_compiled"] - early["plans_compiled"],
         "fallbacks": end["host_ops"],
         "peak_mb": torch.lazy.max_memory_allocated() / 2**20,
-        "report": str(path),
+        "report": str(write_report(name, end)),
     }
+
+
+def write_report(name: str, stats: dict[str, Any]) -> Path:
+    """The counters, and every kernel with its ops and the Python line that they come from."""
+    from lazy_backend.compiler import described
+
+    lines = [f"{key}: {value}" for key, value in stats.items()] + ["", "kernels:", *described.values()]
+    path = REPORTS / f"{name}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def run_apart(name: str, device: str) -> dict[str, Any]:
