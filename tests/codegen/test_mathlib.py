@@ -1,0 +1,139 @@
+"""The math library: error bounds against float64, special values, and the same bits wherever a function runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from codegen.mathlib import BOUNDS
+from tests.codegen.run_kernel import PLACES, elementwise, run
+
+ORACLES: dict[str, Callable[..., torch.Tensor]] = {
+    fn: getattr(torch, {"erf_inv": "erfinv"}.get(fn, fn)) for fn in BOUNDS if fn not in ("pow", "atan2")
+}
+ABSOLUTE = ("lgamma", "digamma")  # about their zeros
+QUICK, CHUNK = 1 << 16, 1 << 24
+
+
+def apply(place: str, fn: str, *operands: np.ndarray, width: int = 1) -> np.ndarray:
+    out = np.empty_like(operands[0])
+    text = elementwise(lambda k, *v: k.map(fn, *v), ("f32",) * len(operands), "f32", width)
+    run(place, text, (out.size // width,), None, *operands, out)
+    return out
+
+
+def ulps(got: np.ndarray, exact: np.ndarray, fn: str = "") -> np.ndarray:
+    """Distance from the exact value in units of the last place that float32 has there."""
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(exact), 1) if fn in ABSOLUTE else np.abs(exact)
+        unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 24, -149))
+        same = (got == exact.astype(np.float32)) | (np.isnan(got) & np.isnan(exact))
+        return np.where(same, 0, np.nan_to_num(np.abs(got - exact) / unit, nan=np.inf))
+
+
+def floats(start: int, count: int, step: int) -> np.ndarray:
+    """float32 values by their bits."""
+    return np.arange(start, start + count * step, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
+
+
+def worst(fn: str, x: np.ndarray) -> tuple[float, float]:
+    """The greatest error over arguments, and where."""
+    if fn in ABSOLUTE:
+        x = np.abs(x)
+    exact = ORACLES[fn](torch.from_numpy(x).double()).numpy()
+    error = ulps(apply("Intel", fn, x), exact, fn)
+    return float(error.max()), float(x[error.argmax()])
+
+
+@pytest.mark.parametrize("fn", ORACLES)
+def test_bound_on_a_sample(fn: str) -> None:
+    """Every 65521st float32, and a close look at the arguments around 1."""
+    for x in (floats(0, QUICK, 65521), floats(0x3F000000, QUICK, 257), floats(0xBF000000, QUICK, 257)):
+        error, at = worst(fn, x)
+        assert error <= BOUNDS[fn], f"{fn}({at!r})"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fn", ORACLES)
+def test_bound_on_every_float(fn: str) -> None:
+    for start in range(0, 1 << 32, CHUNK):
+        error, at = worst(fn, floats(start, CHUNK, 1))
+        assert error <= BOUNDS[fn], f"{fn}({at!r})"
+
+
+def test_bounds_of_two_arguments() -> None:
+    rng = np.random.default_rng(0)
+    x = np.exp(rng.uniform(-80, 80, QUICK)).astype(np.float32)
+    y = (rng.uniform(-1.1, 1.1, QUICK) * 88 / np.log(x)).astype(np.float32)
+    near = (1 + rng.uniform(-0.4, 0.4, QUICK)).astype(np.float32)
+    steep = (rng.uniform(-80, 80, QUICK) / np.log(near)).astype(np.float32)
+    for base, exponent in ((x, y), (near, steep)):
+        with np.errstate(over="ignore"):
+            exact = np.power(base.astype(np.longdouble), exponent).astype(np.float64)
+        assert ulps(apply("Intel", "pow", base, exponent), exact).max() <= BOUNDS["pow"]
+    exact = np.arctan2(y.astype(np.float64), x)
+    assert ulps(apply("Intel", "atan2", y, x), exact).max() <= BOUNDS["atan2"]
+
+
+# (argument, value)
+INF, NAN, TINY = np.inf, np.nan, 1e-45
+SPECIAL = {
+    "exp": [(-INF, 0), (INF, INF), (NAN, NAN), (88.8, INF), (-104, 0), (-103, TINY), (-0.0, 1)],
+    "expm1": [(-INF, -1), (INF, INF), (3e38, INF), (-0.0, -0.0), (TINY, TINY)],
+    "log": [(0.0, -INF), (-0.0, -INF), (-1, NAN), (INF, INF), (TINY, -103.27893), (1, 0)],
+    "log1p": [(-1, -INF), (-2, NAN), (INF, INF), (-0.0, -0.0), (TINY, TINY)],
+    "sin": [(INF, NAN), (-INF, NAN), (-0.0, -0.0), (3e38, np.sin(np.float64(np.float32(3e38)))), (TINY, TINY)],
+    "cos": [(INF, NAN), (0.0, 1), (1e30, np.cos(np.float64(np.float32(1e30))))],
+    "tan": [(INF, NAN), (-0.0, -0.0), (1e10, np.tan(np.float64(np.float32(1e10))))],
+    "tanh": [(INF, 1), (-INF, -1), (-0.0, -0.0), (50, 1), (NAN, NAN)],
+    "sinh": [(INF, INF), (-INF, -INF), (89.4, np.sinh(np.float64(np.float32(89.4)))), (-0.0, -0.0)],
+    "cosh": [(INF, INF), (-INF, INF), (-0.0, 1)],
+    "asin": [(1, np.pi / 2), (-1, -np.pi / 2), (1.1, NAN), (-0.0, -0.0)],
+    "acos": [(1, 0), (-1, np.pi), (-1.1, NAN)],
+    "atan": [(INF, np.pi / 2), (-INF, -np.pi / 2), (-0.0, -0.0)],
+    "asinh": [(INF, INF), (-INF, -INF), (3e38, np.arcsinh(np.float64(np.float32(3e38)))), (-0.0, -0.0)],
+    "acosh": [(1, 0), (0.5, NAN), (-5, NAN), (INF, INF)],
+    "atanh": [(1, INF), (-1, -INF), (2, NAN), (-0.0, -0.0)],
+    "erf": [(INF, 1), (-INF, -1), (-0.0, -0.0), (NAN, NAN)],
+    "erfc": [(INF, 0), (-INF, 2), (NAN, NAN)],
+    "erf_inv": [(1, INF), (-1, -INF), (1.5, NAN), (-0.0, -0.0)],
+    "lgamma": [(1, 0), (2, 0), (0.0, INF), (-0.0, INF), (-1, INF), (-3, INF), (INF, INF), (-INF, INF), (NAN, NAN)],
+    "digamma": [(0.0, -INF), (-0.0, INF), (-1, NAN), (-2, NAN), (INF, INF), (NAN, NAN)],
+    "rsqrt": [(0.0, INF), (-0.0, -INF), (INF, 0), (-1, NAN)],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_special_values(place: str) -> None:
+    for fn, cases in SPECIAL.items():
+        x, want = np.array(cases, np.float64).astype(np.float32).T.copy()
+        got = apply(place, fn, x)
+        assert np.allclose(got, want, rtol=3e-7, atol=0, equal_nan=True), (fn, got, want)
+        assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all(), (fn, got, want)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_powers_as_in_ieee_754(place: str) -> None:
+    values = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, INF, -INF, NAN, 1e10, 16777217.0)
+    x, y = (a.ravel().astype(np.float32) for a in np.meshgrid(values, values))
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.float64), y).astype(np.float32)
+        angle = np.arctan2(y.astype(np.float64), x).astype(np.float32)
+    got = apply(place, "pow", x, y)
+    assert np.allclose(got, want, rtol=3e-7, atol=0, equal_nan=True), [*zip(x, y, got, want)]
+    assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
+    assert np.allclose(apply(place, "atan2", y, x), angle, rtol=3e-7, atol=0, equal_nan=True)
+
+
+def test_same_bits_everywhere() -> None:
+    """Scalars and vectors, and all languages: how a window is cut or where it runs changes nothing."""
+    x = floats(0, QUICK, 65521)
+    operands = {"pow": (x, np.roll(x, 7)), "atan2": (x, np.roll(x, 7))}
+    for fn in BOUNDS:
+        first = apply("Intel", fn, *operands.get(fn, (x,)))
+        for place, width in (("Intel", 8), ("Portable", 1), ("Portable", 4), ("c", 1), ("c", 8)):
+            got = apply(place, fn, *operands.get(fn, (x,)), width=width)
+            assert np.array_equal(got, first, equal_nan=True), (fn, place, width)
