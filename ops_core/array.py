@@ -48,7 +48,7 @@ def emit_multi(op: str, inputs: Sequence[Arr], specs: list[tuple[Shape, str]], *
 
 
 def kind(dtype: str) -> str:
-    """"b", "u", "i" or "f"."""
+    """ "b", "u", "i" or "f"."""
     return dtypes.BY_NAME[dtype].kind
 
 
@@ -174,18 +174,18 @@ class Arr:
 
     def split(self, d: int, sizes: Sequence[int]) -> list[Arr]:
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
-        return [self.slice(d, start, start + size) for start, size in zip(starts, sizes)]
+        return [self.slice(d, start, start + size) for start, size in zip(starts, sizes, strict=False)]
 
     def pad(self, low: Sequence[int], high: Sequence[int], value: Number | Arr = 0) -> Arr:
         """`low[d]` values before and `high[d]` after dimension d; negative amounts crop."""
         out = self
-        for d, (lo, hi) in enumerate(zip(low, high)):
+        for d, (lo, hi) in enumerate(zip(low, high, strict=False)):
             out = out.slice(d, max(0, -lo), max(0, -lo, out.shape[d] - max(0, -hi)))
         low, high = tuple(max(0, n) for n in low), tuple(max(0, n) for n in high)
         if not any(low) and not any(high):
             return out
         fill = value.to(self.dtype) if isinstance(value, Arr) else full((), value, self.dtype)
-        shape = [lo + n + hi for lo, n, hi in zip(low, out.shape, high)]
+        shape = [lo + n + hi for lo, n, hi in zip(low, out.shape, high, strict=False)]
         return emit("pad", (out, fill), shape, self.dtype, low=low, high=high)
 
     # reductions
@@ -242,7 +242,9 @@ class Arr:
         """Slices at `index` (any shape) along `d`: result shape[:d] + index.shape + shape[d + 1:]."""
         d = self.dim(d)
         out = self.move(d, 0).index([index])
-        order = list(range(index.ndim, index.ndim + d)) + list(range(index.ndim)) + list(range(index.ndim + d, out.ndim))
+        order = (
+            list(range(index.ndim, index.ndim + d)) + list(range(index.ndim)) + list(range(index.ndim + d, out.ndim))
+        )
         return out.permute(*order)
 
     def index(self, indices: Sequence[Arr]) -> Arr:
@@ -330,7 +332,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     """The NumPy broadcast of shapes (which are known to be compatible)."""
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
-    return tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded))
+    return tuple(next((n for n in sizes if n != 1), 1) for sizes in zip(*padded, strict=False))
 
 
 def broadcast(*xs: Arr) -> tuple[Arr, ...]:

@@ -43,7 +43,7 @@ def copy_node(graph: Graph, node: Node, env: dict[Value, Value]) -> None:
     graph.origin = node.origin
     specs = [(v.shape, v.dtype) for v in node.outputs]
     outputs = graph.add_multi(node.op, tuple(env[v] for v in node.inputs), specs, **node.attrs)
-    env.update(zip(node.outputs, outputs))
+    env.update(zip(node.outputs, outputs, strict=False))
 
 
 def expand_all(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) -> Graph:
@@ -55,7 +55,7 @@ def expand_all(graph: Graph, keep: Callable[[Node], bool] = lambda node: False) 
     for node in graph.nodes:
         if node.op.startswith(PREFIX) and not keep(node):
             shadow = Node(node.op, tuple(env[v] for v in node.inputs), node.attrs, node.origin)
-            env.update(zip(node.outputs, expand(out, shadow)))
+            env.update(zip(node.outputs, expand(out, shadow), strict=False))
         else:
             copy_node(out, node, env)
     return out

@@ -14,7 +14,9 @@ from torch import Tensor
 
 Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
-MASK_INDEXED = frozenset({"index.Tensor", "index.Tensor_out", "index_put.default", "index_put_.default", "_index_put_impl_.default"})
+MASK_INDEXED = frozenset(
+    {"index.Tensor", "index.Tensor_out", "index_put.default", "index_put_.default", "_index_put_impl_.default"}
+)
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
@@ -209,7 +211,9 @@ def unique_dim(
     order = torch.arange(rows.shape[0], device=self.device)
     for column in reversed(range(rows.shape[1])):
         order = order.index_select(0, rows[:, column].index_select(0, order).sort(stable=True)[1])
-    starts, back, size = _runs(_changes(rows.index_select(0, order)), order, rows.shape[:1], return_inverse, return_counts)
+    starts, back, size = _runs(
+        _changes(rows.index_select(0, order)), order, rows.shape[:1], return_inverse, return_counts
+    )
     return self.index_select(dim, order.index_select(0, starts)), back, size
 
 
@@ -221,7 +225,12 @@ def equal(self: Tensor, other: Tensor) -> bool:
 
 @kernel("_ctc_loss.Tensor")
 def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int = 0, zero_infinity: bool = False
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor,
+    target_lengths: Tensor,
+    blank: int = 0,
+    zero_infinity: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The lengths decide the shape of the state, so they are read."""
     lengths = input_lengths.tolist(), target_lengths.tolist()

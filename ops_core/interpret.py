@@ -41,8 +41,8 @@ def evaluate(node: Node, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]
             out = node.outputs[0]
             result = reference({**node.attrs, "shape": out.shape, "dtype": out.dtype}, *inputs)
             results = result if isinstance(result, tuple) else (result,)
-    arrays = tuple(numerics.cast(r, v.dtype) for r, v in zip(results, node.outputs))
-    for array, value in zip(arrays, node.outputs):
+    arrays = tuple(numerics.cast(r, v.dtype) for r, v in zip(results, node.outputs, strict=False))
+    for array, value in zip(arrays, node.outputs, strict=False):
         assert array.shape == value.shape, f"{node}: the reference gave {array.shape}"
     return arrays
 
@@ -61,5 +61,5 @@ def run(graph: Graph, loads: Mapping[int, np.ndarray], params: Sequence[Scalar] 
             (out,) = node.outputs
             env[out] = np.asarray(params[node.attrs["index"]], numerics.numpy_dtype(out.dtype))
         else:
-            env.update(zip(node.outputs, evaluate(node, [env[v] for v in node.inputs])))
+            env.update(zip(node.outputs, evaluate(node, [env[v] for v in node.inputs]), strict=False))
     return env

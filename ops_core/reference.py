@@ -37,13 +37,16 @@ def reshape(attrs: Attrs, x: np.ndarray) -> np.ndarray:
 
 
 def slice_(attrs: Attrs, x: np.ndarray) -> np.ndarray:
-    picks = (start + step * np.arange(size) for start, size, step in zip(attrs["start"], attrs["size"], attrs["step"]))
+    picks = (
+        start + step * np.arange(size)
+        for start, size, step in zip(attrs["start"], attrs["size"], attrs["step"], strict=False)
+    )
     return x[np.ix_(*picks)] if x.ndim else x
 
 
 def pad(attrs: Attrs, x: np.ndarray, value: np.ndarray) -> np.ndarray:
     out = np.full(attrs["shape"], value, x.dtype)
-    out[tuple(slice(low, low + n) for low, n in zip(attrs["low"], x.shape))] = x
+    out[tuple(slice(low, low + n) for low, n in zip(attrs["low"], x.shape, strict=False))] = x
     return out
 
 
@@ -142,18 +145,22 @@ def convolution(attrs: Attrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     stride, padding, dilation = attrs["stride"], attrs["padding"], attrs["dilation"]
     if attrs["transposed"]:
         # the adjoint: insert zeros between inputs, then correlate with the flipped kernel
-        spread = np.zeros(x.shape[:2] + tuple((n - 1) * s + 1 for n, s in zip(x.shape[2:], stride)), x.dtype)
+        spread = np.zeros(
+            x.shape[:2] + tuple((n - 1) * s + 1 for n, s in zip(x.shape[2:], stride, strict=False)), x.dtype
+        )
         spread[(..., *(slice(None, None, s) for s in stride))] = x
         edges = [(d * (k - 1) - p, d * (k - 1) - p + o)
-                 for d, k, p, o in zip(dilation, w.shape[2:], padding, attrs["output_padding"])]  # fmt: skip
-        spread = spread[(..., *(slice(max(0, -lo), n - max(0, -hi)) for (lo, hi), n in zip(edges, spread.shape[2:])))]
+                 for d, k, p, o in zip(dilation, w.shape[2:], padding, attrs["output_padding"], strict=False)]  # fmt: skip
+        spread = spread[
+            (..., *(slice(max(0, -lo), n - max(0, -hi)) for (lo, hi), n in zip(edges, spread.shape[2:], strict=False)))
+        ]
         x = np.pad(spread, [(0, 0), (0, 0), *((max(0, lo), max(0, hi)) for lo, hi in edges)])
         w = w[(..., *([slice(None, None, -1)] * rank))]
         w = w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2).reshape(-1, w.shape[0] // groups, *w.shape[2:])
         stride = (1,) * rank
     else:
         x = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
-    span = tuple(d * (k - 1) + 1 for d, k in zip(dilation, w.shape[2:]))
+    span = tuple(d * (k - 1) + 1 for d, k in zip(dilation, w.shape[2:], strict=False))
     windows = np.lib.stride_tricks.sliding_window_view(x, span, tuple(range(2, x.ndim)))
     windows = windows[(slice(None), slice(None), *(slice(None, None, s) for s in stride))]
     windows = windows[(..., *(slice(None, None, d) for d in dilation))]
@@ -178,7 +185,7 @@ def searchsorted(attrs: Attrs, table: np.ndarray, values: np.ndarray) -> np.ndar
     if table.ndim == 1:
         return np.searchsorted(table, values, side)
     rows = [np.searchsorted(t, v, side) for t, v in zip(table.reshape(-1, table.shape[-1]),
-                                                       values.reshape(-1, values.shape[-1]))]  # fmt: skip
+                                                       values.reshape(-1, values.shape[-1]), strict=False)]  # fmt: skip
     return np.array(rows, np.int64).reshape(values.shape)
 
 

@@ -33,7 +33,7 @@ def _each(fn: Callable[[float], float]) -> Callable[[np.ndarray], np.ndarray]:
         try:
             return fn(x)
         except (ValueError, OverflowError):
-            return math.nan if math.isnan(x) or x == -math.inf and fn is not math.lgamma else math.inf
+            return math.nan if math.isnan(x) or (x == -math.inf and fn is not math.lgamma) else math.inf
 
     ufunc = np.frompyfunc(safe, 1, 1)
     return lambda x: np.asarray(ufunc(x.astype(np.float64)), dtype=x.dtype)

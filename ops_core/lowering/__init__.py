@@ -14,6 +14,7 @@ from ops_core.array import Arr
 from ops_core.ir import Graph, Value
 from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     activation,
+    bits,
     complex,
     contraction,
     criterion,

@@ -1,5 +1,8 @@
 """Activation functions and their backwards."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -58,7 +61,9 @@ def _elu(self, alpha=1, scale=1, input_scale=1):
 def _elu_backward(grad_output, alpha, scale, input_scale, is_result, self_or_result):
     x = self_or_result
     if is_result:
-        negative = grad_output * input_scale * (x + (A.map_("mul", alpha, scale) if isinstance(alpha, Arr) else alpha * scale))
+        negative = (
+            grad_output * input_scale * (x + (A.map_("mul", alpha, scale) if isinstance(alpha, Arr) else alpha * scale))
+        )
     else:
         negative = grad_output * input_scale * alpha * scale * A.map_("exp", x * input_scale)
     return where(x <= 0, negative, grad_output * scale)

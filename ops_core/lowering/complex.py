@@ -1,5 +1,8 @@
 """Complex tensors as pairs of real ones. Linear and structural ops apply to both parts; the rest are formulas."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -10,9 +13,32 @@ import torch
 from ops_core import array as A
 from ops_core.array import Arr, where
 from ops_core.lowering import indexing, reduction  # noqa: F401  (their rules are shared here)
+from ops_core.lowering.complex_math import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atanh,
+    cexp,
+    clog,
+    cosh,
+    csqrt,
+    divide,
+    expm1,
+    minus_i,
+    modulus,
+    multiply,
+    one_minus,
+    one_plus,
+    reciprocal,
+    scale,
+    sgn,
+    sinh,
+    tanh,
+    times_i,
+)
 from ops_core.lowering.contraction import product
 from ops_core.lowering.movement import convert
-from ops_core.lowering.pointwise import signbit
 from ops_core.lowering.promote import COMPLEX_PARTS, TO_TORCH, opmath, result_type
 from ops_core.lowering.registry import COMPLEX_RULES, RULES, Complex, NotLowerable, call_rule, rule
 
@@ -67,7 +93,7 @@ def _partwise(key: str) -> None:
         common = _widen(bound)
         outs = [call_rule(RULES[key], {k: _part(v, part) for k, v in common.items()}) for part in (0, 1)]
         if isinstance(outs[0], (list, tuple)):
-            return [Complex(a, b) for a, b in zip(*outs)]
+            return [Complex(a, b) for a, b in zip(*outs, strict=False)]
         return Complex(*outs)
 
 
@@ -76,6 +102,7 @@ _VALUES = frozenset({"self", "src", "source", "values", "value", "grad_output", 
 
 def _widen(bound: dict[str, Any]) -> dict[str, Any]:
     """Value operands as complex pairs when one of them is; the dtype argument as that of a part."""
+
     def parts(v: Any) -> list[str]:
         return [x.dtype for x in (v if isinstance(v, list) else [v]) if isinstance(x, Complex)]
 
@@ -124,21 +151,6 @@ def _round(x: Any, part: str) -> Any:
     return Complex(x.re.to(part), x.im.to(part)) if isinstance(x, Complex) else x
 
 
-def multiply(a: Complex, b: Complex) -> Complex:
-    return Complex(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
-
-
-def divide(a: Complex, b: Complex) -> Complex:
-    """Smith's method: no overflow in the denominator."""
-    wide = A.map_("abs", b.re) >= A.map_("abs", b.im)
-    big, small = where(wide, b.re, b.im), where(wide, b.im, b.re)
-    ratio = small / big
-    scale = big + small * ratio
-    re = where(wide, a.re + a.im * ratio, a.re * ratio + a.im) / scale
-    im = where(wide, a.im - a.re * ratio, a.im * ratio - a.re) / scale
-    return Complex(re, im)
-
-
 @binary("add")
 def _add(a: Complex, b: Complex) -> Complex:
     return Complex(a.re + b.re, a.im + b.im)
@@ -175,101 +187,6 @@ def _ne(a: Complex, b: Complex) -> Arr:
     return a.re.ne(b.re) | a.im.ne(b.im)
 
 
-def modulus(x: Complex) -> Arr:
-    """|x| without overflow."""
-    a, b = A.map_("abs", x.re), A.map_("abs", x.im)
-    big, small = A.map_("maximum", a, b), A.map_("minimum", a, b)
-    ratio = small / where(big.eq(0.0) | big.eq(math.inf), 1.0, big)
-    return where(a.eq(math.inf) | b.eq(math.inf), math.inf, big * A.map_("sqrt", ratio * ratio + 1.0))
-
-
-def cexp(x: Complex) -> Complex:
-    e = A.map_("exp", x.re)
-    plain = x.im.eq(0.0)
-    return Complex(where(plain, e, e * A.map_("cos", x.im)), where(plain, x.im, e * A.map_("sin", x.im)))
-
-
-def clog(x: Complex) -> Complex:
-    return Complex(A.map_("log", modulus(x)), A.map_("atan2", x.im, x.re))
-
-
-def csqrt(x: Complex) -> Complex:
-    m = modulus(x)
-    t = A.map_("sqrt", (A.map_("abs", x.re) + m) * 0.5)
-    half = A.map_("abs", x.im) / (t * 2.0)
-    half = where(t.eq(0.0), 0.0, half)
-    im = where(x.re >= 0.0, half, t)
-    return Complex(where(x.re >= 0.0, t, half), where(signbit(x.im), -im, im))
-
-
-def scale(x: Complex, by: Any) -> Complex:
-    return Complex(x.re * by, x.im * by)
-
-
-def times_i(x: Complex) -> Complex:
-    return Complex(-x.im, x.re)
-
-
-def minus_i(x: Complex) -> Complex:
-    return Complex(x.im, -x.re)
-
-
-def one_plus(x: Complex) -> Complex:
-    return Complex(x.re + 1.0, x.im)
-
-
-def one_minus(x: Complex) -> Complex:
-    return Complex(1.0 - x.re, -x.im)
-
-
-def reciprocal(x: Complex) -> Complex:
-    return divide(Complex(A.full_like(x.re, 1), A.full_like(x.re, 0)), x)
-
-
-def sinh(x: Complex) -> Complex:
-    return Complex(A.map_("sinh", x.re) * A.map_("cos", x.im), A.map_("cosh", x.re) * A.map_("sin", x.im))
-
-
-def cosh(x: Complex) -> Complex:
-    return Complex(A.map_("cosh", x.re) * A.map_("cos", x.im), A.map_("sinh", x.re) * A.map_("sin", x.im))
-
-
-def tanh(x: Complex) -> Complex:
-    """From tanh of the real and tan of the imaginary part: no overflow."""
-    t, u = A.map_("tanh", x.re), A.map_("tan", x.im)
-    denominator = 1.0 + (t * u) * (t * u)
-    return Complex(t * (1.0 + u * u) / denominator, u * (1.0 - t * t) / denominator)
-
-
-def asinh(x: Complex) -> Complex:
-    """log(x + sqrt(x^2 + 1)) on the right half plane, odd."""
-    flip = x.re < 0.0
-    y = Complex(where(flip, -x.re, x.re), where(flip, -x.im, x.im))
-    root = multiply(csqrt(Complex(y.re, y.im + 1.0)), csqrt(Complex(y.re, y.im - 1.0)))
-    out = clog(Complex(y.re + root.re, y.im + root.im))
-    return Complex(where(flip, -out.re, out.re), where(flip, -out.im, out.im))
-
-
-def acosh(x: Complex) -> Complex:
-    root = multiply(csqrt(Complex(x.re + 1.0, x.im)), csqrt(Complex(x.re - 1.0, x.im)))
-    return clog(Complex(x.re + root.re, x.im + root.im))
-
-
-def atanh(x: Complex) -> Complex:
-    a, b = clog(one_plus(x)), clog(one_minus(x))
-    return Complex((a.re - b.re) * 0.5, (a.im - b.im) * 0.5)
-
-
-def acos(x: Complex) -> Complex:
-    """pi/2 - asin(x)."""
-    s = asin(x)
-    return Complex(math.pi / 2 - s.re, -s.im)
-
-
-def asin(x: Complex) -> Complex:
-    return minus_i(asinh(times_i(x)))
-
-
 _UNARY = {
     "exp": cexp, "log": clog, "sqrt": csqrt, "sinh": sinh, "cosh": cosh, "tanh": tanh, "asinh": asinh, "acosh": acosh,
     "atanh": atanh, "asin": asin, "acos": acos, "reciprocal": reciprocal,
@@ -278,7 +195,7 @@ _UNARY = {
     "tan": lambda x: minus_i(tanh(times_i(x))),
     "atan": lambda x: minus_i(atanh(times_i(x))),
     "exp2": lambda x: cexp(scale(x, math.log(2))),
-    "expm1": lambda x: _expm1(x),
+    "expm1": expm1,
     "log2": lambda x: scale(clog(x), 1 / math.log(2)),
     "log10": lambda x: scale(clog(x), 1 / math.log(10)),
     "log1p": lambda x: clog(one_plus(x)),
@@ -286,25 +203,12 @@ _UNARY = {
     "sigmoid": lambda x: reciprocal(one_plus(cexp(scale(x, -1.0)))),
     "square": lambda x: multiply(x, x),
     "silu": lambda x: divide(x, one_plus(cexp(scale(x, -1.0)))),
-    "sgn": lambda x: _sgn(x),
-    "sign": lambda x: _sgn(x),
+    "sgn": sgn,
+    "sign": sgn,
     "conj_physical": lambda x: Complex(x.re, -x.im),
     "_conj_physical": lambda x: Complex(x.re, -x.im),
     "_conj_copy": lambda x: Complex(x.re, -x.im),
 }  # fmt: skip
-
-
-def _expm1(x: Complex) -> Complex:
-    """exp(a) cos(b) - 1 = expm1(a) cos(b) - 2 sin(b / 2)^2."""
-    s = A.map_("sin", x.im * 0.5)
-    re = A.map_("expm1", x.re) * A.map_("cos", x.im) - s * s * 2.0
-    return Complex(re, A.map_("exp", x.re) * A.map_("sin", x.im))
-
-
-def _sgn(x: Complex) -> Complex:
-    m = modulus(x)
-    safe = where(m.eq(0.0), 1.0, m)
-    return Complex(x.re / safe, x.im / safe)
 
 
 def _declare(name: str, formula: Any) -> None:
@@ -622,4 +526,6 @@ def _silu_backward(grad_output, self):
 @complex_rule("nan_to_num")
 def _nan_to_num(self, nan=None, posinf=None, neginf=None):
     fix = RULES["aten.nan_to_num"]
-    return Complex(*(call_rule(fix, {"self": p, "nan": nan, "posinf": posinf, "neginf": neginf}) for p in (self.re, self.im)))
+    return Complex(
+        *(call_rule(fix, {"self": p, "nan": nan, "posinf": posinf, "neginf": neginf}) for p in (self.re, self.im))
+    )

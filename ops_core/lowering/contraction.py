@@ -1,5 +1,8 @@
 """Matrix products and convolutions with their backwards."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -7,7 +10,7 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr
-from ops_core.lowering.promote import opmath, result_type, name_of
+from ops_core.lowering.promote import name_of, opmath, result_type
 from ops_core.lowering.registry import Effects, rule
 
 
@@ -148,7 +151,7 @@ def convolve(
 ) -> Arr:
     """The core convolution; x [N, C, ...], w [K, C / groups, ...] ([C, K / groups, ...] transposed)."""
     spatial = []
-    for n, k, s, p, d, o in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding):
+    for n, k, s, p, d, o in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding, strict=False):
         span = d * (k - 1)
         spatial.append((n - 1) * s - 2 * p + span + o + 1 if transposed else (n + 2 * p - span - 1) // s + 1)
     channels = w.shape[1] * groups if transposed else w.shape[0]
@@ -220,7 +223,7 @@ def _convolution_backward(
                 dx = dx.slice(d, 0, size)
         else:
             extra = [n - ((g - 1) * s - 2 * p + d * (k - 1) + 1) for n, g, s, p, d, k in
-                     zip(x.shape[2:], grad.shape[2:], stride, padding, dilation, weight.shape[2:])]  # fmt: skip
+                     zip(x.shape[2:], grad.shape[2:], stride, padding, dilation, weight.shape[2:], strict=False)]  # fmt: skip
             dx = convolve(grad, weight, stride, padding, dilation, True, extra, groups)
         dx = dx.reshape(*input.shape)
     if output_mask[1]:
@@ -267,14 +270,14 @@ def _slow_conv2d_backward(grad_output, self, weight, kernel_size, stride, paddin
 
 
 @rule("_slow_conv2d_backward.grad_input")
-def _slow_conv2d_backward_out(grad_output, self, weight, kernel_size, stride, padding, grad_input, grad_weight, grad_bias):
+def _slow_conv2d_backward_out(
+    grad_output, self, weight, kernel_size, stride, padding, grad_input, grad_weight, grad_bias
+):
     new = _slow_conv2d_backward(grad_output, self, weight, kernel_size, stride, padding, (True, True, True))
-    return Effects(new, dict(zip(("grad_input", "grad_weight", "grad_bias"), new)))
+    return Effects(new, dict(zip(("grad_input", "grad_weight", "grad_bias"), new, strict=False)))
 
 
 @rule("conv_tbc")
 def _conv_tbc(self, weight, bias, pad=0):
     x, w = self.permute(1, 2, 0), weight.permute(2, 1, 0)  # [T, B, C] -> [B, C, T]; [K, C, O] -> [O, C, K]
     return _convolution(x, w, bias, (1,), (pad,), (1,), False, (0,), 1).permute(2, 0, 1)
-
-

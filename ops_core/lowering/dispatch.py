@@ -72,19 +72,21 @@ def apply_view(forward: Any, args: list[Any]) -> Any:
     if not isinstance(args[0], Complex):
         return forward(*args)
     re, im = (forward(part, *args[1:]) for part in (args[0].re, args[0].im))
-    return [Complex(a, b) for a, b in zip(re, im)] if isinstance(re, list) else Complex(re, im)
+    return [Complex(a, b) for a, b in zip(re, im, strict=False)] if isinstance(re, list) else Complex(re, im)
 
 
 def _through_inplace(op: Op, twin: Op, bound: dict[str, Any]) -> Effects:
     """The functional twin, written back to the mutated arguments (in schema order)."""
-    effects = run(twin, {a.name: bound.get("from_" if a.name == "from" else a.name) for a in twin.arguments} | _rng(bound))
+    effects = run(
+        twin, {a.name: bound.get("from_" if a.name == "from" else a.name) for a in twin.arguments} | _rng(bound)
+    )
     results = effects.outputs
     if len(op.mutated) == 1 and isinstance(bound[op.mutated[0]], list):
-        new = [like(r, old) for r, old in zip(results, bound[op.mutated[0]])]
+        new = [like(r, old) for r, old in zip(results, bound[op.mutated[0]], strict=False)]
         return Effects(None, effects.writes | {op.mutated[0]: new})
     extra = list(results) if isinstance(results, (list, tuple)) else [results]
     fresh = extra if op.face == "inplace" and not op.returns else extra[-len(op.mutated) :]
-    writes = {name: like(value, bound[name]) for name, value in zip(op.mutated, fresh)}
+    writes = {name: like(value, bound[name]) for name, value in zip(op.mutated, fresh, strict=False)}
     kept = extra[: -len(op.mutated)] if op.face == "mutable" else [writes[op.mutated[0]]]
     return Effects(kept, effects.writes | writes)
 
@@ -96,7 +98,9 @@ def _rng(bound: dict[str, Any]) -> dict[str, Any]:
 def _through_out(op: Op, twin: Op, bound: dict[str, Any]) -> Effects:
     """The functional twin, cast into the out= arguments."""
     targets = [bound[name] for name in op.out_names]
-    inner = {a.name: bound.get("from_" if a.name == "from" else a.name, a.default) for a in twin.arguments} | _rng(bound)
+    inner = {a.name: bound.get("from_" if a.name == "from" else a.name, a.default) for a in twin.arguments} | _rng(
+        bound
+    )
     first = targets[0][0] if isinstance(targets[0], list) else targets[0]
     takes_dtype = any(a.name == "dtype" for a in twin.arguments)
     explicit = any(a.name == "dtype" for a in op.arguments)
@@ -105,9 +109,9 @@ def _through_out(op: Op, twin: Op, bound: dict[str, Any]) -> Effects:
     effects = run(twin, inner)
     results = effects.outputs if isinstance(effects.outputs, (list, tuple)) else [effects.outputs]
     if isinstance(targets[0], list):
-        return Effects(None, {op.out_names[0]: [like(r, old) for r, old in zip(results, targets[0])]})
-    new = [like(r, old) for r, old in zip(results, targets)]
-    return Effects(new, effects.writes | dict(zip(op.out_names, new)))
+        return Effects(None, {op.out_names[0]: [like(r, old) for r, old in zip(results, targets[0], strict=False)]})
+    new = [like(r, old) for r, old in zip(results, targets, strict=False)]
+    return Effects(new, effects.writes | dict(zip(op.out_names, new, strict=False)))
 
 
 STATIC_SCALARS = {

@@ -1,5 +1,8 @@
 """Discrete Fourier transforms as matrix products: direct for short lengths, split by factors for long ones."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -114,4 +117,3 @@ def _c2r(self, dim, normalization, last_dim_size):
     full = Complex(A.cat([out.re, mirror.re], d), A.cat([out.im, -mirror.im], d)) if n > 2 else out
     count = math.prod([n, *(self.shape[other] for other in dim[:-1])])
     return _scaled(along(full, d, 1.0).re, normalization, count)
-

@@ -1,5 +1,8 @@
 """Gathers, scatters, embeddings, advanced indexing, and the losses that index."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -166,7 +169,9 @@ def _index_add(self, dim, index, source, alpha=1):
     dtype = opmath(self.dtype)
     values = source.to(dtype)
     if isinstance(alpha, Arr) or alpha != 1:
-        values = values & bool(alpha) if dtype == "bool" else values * (alpha.to(dtype) if isinstance(alpha, Arr) else alpha)
+        values = (
+            values & bool(alpha) if dtype == "bool" else values * (alpha.to(dtype) if isinstance(alpha, Arr) else alpha)
+        )
     return _along(self.to(dtype), dim, index, values, "add").to(self.dtype)
 
 
@@ -249,7 +254,7 @@ def _index_put(self, indices, values, accumulate=False, unsafe=False):
 @rule("_unsafe_masked_index")
 def _unsafe_masked_index(self, mask, indices, fill):
     clamped = [None if i is None else A.map_("minimum", A.map_("maximum", wrap(i, n), 0), n - 1)
-               for i, n in zip(indices, self.shape)]  # fmt: skip
+               for i, n in zip(indices, self.shape, strict=False)]  # fmt: skip
     out = _index(self, clamped)
     return where(mask, out, fill.to(self.dtype) if isinstance(fill, Arr) else fill)
 
@@ -257,7 +262,7 @@ def _unsafe_masked_index(self, mask, indices, fill):
 @rule("_unsafe_masked_index_put_accumulate")
 def _unsafe_masked_index_put_accumulate(self, mask, indices, values):
     clamped = [None if i is None else A.map_("minimum", A.map_("maximum", wrap(i, n), 0), n - 1)
-               for i, n in zip(indices, self.shape)]  # fmt: skip
+               for i, n in zip(indices, self.shape, strict=False)]  # fmt: skip
     return _index_put(self, clamped, where(mask, values, 0), True)
 
 
@@ -345,8 +350,8 @@ def _nll_loss_backward(grad_output, self, target, weight, reduction, ignore_inde
     safe = where(counts, t, 0)
     grad = grad_output.to(dtype)
     grad = grad / total_weight.to(dtype) if reduction == MEAN else grad
-    scale = -_loss_weights(weight, safe, counts, dtype) * (grad.reshape(*t.shape) if grad.numel == t.numel and grad.ndim else grad)
+    scale = -_loss_weights(weight, safe, counts, dtype) * (
+        grad.reshape(*t.shape) if grad.numel == t.numel and grad.ndim else grad
+    )
     classes = A.positions(x.shape, 1).eq(safe.unsqueeze(1))  # one-hot by comparison: fuses, no scatter
     return where(classes & counts.unsqueeze(1), scale.unsqueeze(1), 0.0).reshape(*self.shape).to(self.dtype)
-
-

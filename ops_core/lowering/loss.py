@@ -1,5 +1,8 @@
 """Losses without a decomposition in PyTorch, distances, bags of embeddings, segments, histograms."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -269,7 +272,9 @@ def _segment_reduce(data, reduce, lengths=None, indices=None, offsets=None, axis
     at = segment.reshape(*segment.shape, *(1,) * (data.ndim - axis - 1)).expand(*data.shape)
     padded = A.full((*shape[:axis], k + 1, *shape[axis + 1 :]), seed, dtype)
     combine = {"max": "amax", "min": "amin", "prod": "mul", "sum": "add", "mean": "add"}[reduce]
-    out = padded.scatter(axis, at, data.to(dtype), combine).slice(axis, 0, k) if data.numel else padded.slice(axis, 0, k)
+    out = (
+        padded.scatter(axis, at, data.to(dtype), combine).slice(axis, 0, k) if data.numel else padded.slice(axis, 0, k)
+    )
     if reduce == "mean":
         size = sizes.reshape(*column)
         out = where(size > 0, out / A.map_("maximum", size, 1).to(dtype), start if initial is not None else math.nan)
@@ -337,7 +342,7 @@ def _counted(x: list[Arr], edges: list[Arr], weight: Any, density: bool, dtype: 
     shape = tuple(e.shape[0] - 1 for e in edges)
     flat: Arr | None = None
     inside: Arr | None = None
-    for xs, e, n in zip(x, edges, shape):
+    for xs, e, n in zip(x, edges, shape, strict=False):
         at = _place(xs, e)
         ok = at < n
         safe = where(ok, at, 0)
@@ -351,7 +356,9 @@ def _counted(x: list[Arr], edges: list[Arr], weight: Any, density: bool, dtype: 
     if density:
         volume: Arr | None = None
         for d, e in enumerate(edges):
-            width = (e.slice(0, 1) - e.slice(0, 0, shape[d])).reshape(*(n if i == d else 1 for i, n in enumerate(shape)))
+            width = (e.slice(0, 1) - e.slice(0, 0, shape[d])).reshape(
+                *(n if i == d else 1 for i, n in enumerate(shape))
+            )
             volume = width if volume is None else volume * width
         assert volume is not None
         counts = counts / counts.sum() / volume.expand(*shape).reshape(-1)
@@ -377,8 +384,10 @@ def _columns(x: Arr) -> list[Arr]:
 
 @rule("_histogramdd_bin_edges")
 def _histogramdd_bin_edges(self, bins, range=None, weight=None, density=False):
-    pairs = [None] * len(bins) if range is None else list(zip(range[::2], range[1::2]))
-    return [_edges(*_range_of(x, given), n, self.dtype) for x, n, given in zip(_columns(self), bins, pairs)]
+    pairs = [None] * len(bins) if range is None else list(zip(range[::2], range[1::2], strict=False))
+    return [
+        _edges(*_range_of(x, given), n, self.dtype) for x, n, given in zip(_columns(self), bins, pairs, strict=False)
+    ]
 
 
 @rule("_histogramdd_from_bin_cts")

@@ -1,5 +1,8 @@
 """Ops that belong to no family: forward-mode helpers, CTC, hashing, in-place renormalisation, observers."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -28,12 +31,12 @@ def _aminmax_dim(self, dim, keepdim=False):
 
 @rule("_cummax_helper")
 def _cummax_helper(self, values, indices, dim):
-    return Effects(None, dict(zip(("values", "indices"), _cummax(self, dim))))
+    return Effects(None, dict(zip(("values", "indices"), _cummax(self, dim), strict=False)))
 
 
 @rule("_cummin_helper")
 def _cummin_helper(self, values, indices, dim):
-    return Effects(None, dict(zip(("values", "indices"), _cummin(self, dim))))
+    return Effects(None, dict(zip(("values", "indices"), _cummin(self, dim), strict=False)))
 
 
 def _halves(x: Arr, dim: int) -> list[Arr]:
@@ -234,8 +237,14 @@ def _ctc_loss_backward(
 ):  # fmt: skip
     ctc = _Ctc(log_probs, targets, input_lengths, target_lengths, blank)
     ends = A.positions((ctc.n, ctc.s), 1)
-    final = (ends.eq((ctc.width - 1).unsqueeze(1)) | (ends.eq((ctc.width - 2).unsqueeze(1)) & (ctc.width > 1).unsqueeze(1)))
-    ahead = A.cat([ctc.skips.slice(1, 2), A.full((ctc.n, 2), False, "bool")], 1) if ctc.s > 2 else A.full((ctc.n, ctc.s), False, "bool")
+    final = ends.eq((ctc.width - 1).unsqueeze(1)) | (
+        ends.eq((ctc.width - 2).unsqueeze(1)) & (ctc.width > 1).unsqueeze(1)
+    )
+    ahead = (
+        A.cat([ctc.skips.slice(1, 2), A.full((ctc.n, 2), False, "bool")], 1)
+        if ctc.s > 2
+        else A.full((ctc.n, ctc.s), False, "bool")
+    )
     beta = A.full((ctc.n, ctc.s), -math.inf, log_probs.dtype)
     nll = neg_log_likelihood.unsqueeze(1)
     parts = []
@@ -244,7 +253,9 @@ def _ctc_loss_backward(
         jump = where(ahead, ctc.shift(beta, -2), -math.inf)
         inner = log_sum(beta, ctc.shift(beta, -1), jump) + emitted
         last = ctc.inputs.eq(t + 1).unsqueeze(1)
-        beta = where(last, where(final, emitted, -math.inf), where((ctc.inputs > t).unsqueeze(1) & ctc.valid, inner, -math.inf))
+        beta = where(
+            last, where(final, emitted, -math.inf), where((ctc.inputs > t).unsqueeze(1) & ctc.valid, inner, -math.inf)
+        )
         lp = log_probs.select(0, t)
         joint = where(ctc.valid, A.map_("exp", log_alpha.select(1, t) + beta - emitted + nll), 0.0)
         joint = where(joint.ne(joint), 0.0, joint)

@@ -1,5 +1,8 @@
 """Copies, casts, concatenation, padding, factories and triangles."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -23,7 +26,11 @@ def convert(x: Any, dtype: torch.dtype) -> Any:
     """Cast between any two dtypes, complex included."""
     if dtype in COMPLEX_PARTS:
         part = COMPLEX_PARTS[dtype]
-        return Complex(x.re.to(part), x.im.to(part)) if isinstance(x, Complex) else Complex(x.to(part), A.full(x.shape, 0, part))
+        return (
+            Complex(x.re.to(part), x.im.to(part))
+            if isinstance(x, Complex)
+            else Complex(x.to(part), A.full(x.shape, 0, part))
+        )
     return (x.re if isinstance(x, Complex) else x).to(name_of(dtype))
 
 
@@ -249,7 +256,7 @@ def _roll(self, shifts, dims=()):
     if not len(dims):
         return _roll(self.reshape(-1), shifts, (0,)).reshape(*self.shape) if self.numel else self
     out = self
-    for shift, d in zip(shifts, dims):
+    for shift, d in zip(shifts, dims, strict=False):
         n = out.shape[out.dim(d)]
         k = shift % n if n else 0
         out = A.cat([out.slice(d, n - k), out.slice(d, 0, n - k)], d) if k else out
@@ -259,8 +266,8 @@ def _roll(self, shifts, dims=()):
 @rule("repeat")
 def _repeat(self, repeats):
     x = self.reshape(*(1,) * (len(repeats) - self.ndim), *self.shape)
-    shape = [n * r for n, r in zip(x.shape, repeats)]
-    spread = [m for n, r in zip(x.shape, repeats) for m in (r, n)]
+    shape = [n * r for n, r in zip(x.shape, repeats, strict=False)]
+    spread = [m for n, r in zip(x.shape, repeats, strict=False) for m in (r, n)]
     return x.reshape(*(m for n in x.shape for m in (1, n))).expand(*spread).reshape(*shape)
 
 

@@ -1,5 +1,8 @@
 """Fused RNN cells, attention, and the transformer's inference fast path."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -18,7 +21,9 @@ from ops_core.lowering.random import dropout_mask
 from ops_core.lowering.registry import NotLowerable, rule
 
 
-def _gates(gates: Arr, hidden: Arr, bias: Arr | None, hidden_bias: Arr | None, count: int) -> tuple[list[Arr], list[Arr]]:
+def _gates(
+    gates: Arr, hidden: Arr, bias: Arr | None, hidden_bias: Arr | None, count: int
+) -> tuple[list[Arr], list[Arr]]:
     """The `count` gate pre-activations of input and hidden state, biases added."""
     x, h = up(gates), up(hidden)
     if bias is not None:
@@ -32,7 +37,7 @@ def _gates(gates: Arr, hidden: Arr, bias: Arr | None, hidden_bias: Arr | None, c
 @rule("_thnn_fused_lstm_cell")
 def _lstm_cell(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
     x, h = _gates(input_gates, hidden_gates, input_bias, hidden_bias, 4)
-    i, f, g, o = (fn(a + b) for fn, a, b in zip((sigmoid_of, sigmoid_of, tanh_of, sigmoid_of), x, h))
+    i, f, g, o = (fn(a + b) for fn, a, b in zip((sigmoid_of, sigmoid_of, tanh_of, sigmoid_of), x, h, strict=False))
     cy = f * up(cx) + i * g
     workspace = A.cat([i, f, g, o], 1)
     return (o * tanh_of(cy)).to(cx.dtype), cy.to(cx.dtype), workspace.to(input_gates.dtype)
@@ -47,7 +52,9 @@ def _lstm_cell_backward(grad_hy, grad_cy, cx, cy, workspace, has_bias):
     gh = A.full_like(t, 0) if grad_hy is None else up(grad_hy)
     gc = gh * o * (1.0 - t * t)
     gc = gc if grad_cy is None else gc + up(grad_cy)
-    gates = A.cat([gc * g * i * (1.0 - i), gc * up(cx) * f * (1.0 - f), gc * i * (1.0 - g * g), gh * t * o * (1.0 - o)], 1)
+    gates = A.cat(
+        [gc * g * i * (1.0 - i), gc * up(cx) * f * (1.0 - f), gc * i * (1.0 - g * g), gh * t * o * (1.0 - o)], 1
+    )
     bias = gates.sum(0).to(workspace.dtype) if has_bias else None
     return gates.to(workspace.dtype), (gc * f).to(cx.dtype), bias
 
@@ -186,11 +193,18 @@ def _fused_attention_backward(
         dq, dk = product(ds, up(k)) * factor, product(ds.transpose(-1, -2), up(query)) * factor
         dv = product((p * kept).transpose(-1, -2), g)
     else:
-        dq, dk, dv, ds = attention_backward(grad_out, query, k, v, out, logsumexp, *bias, scale=factor, causal=bool(is_causal))
+        dq, dk, dv, ds = attention_backward(
+            grad_out, query, k, v, out, logsumexp, *bias, scale=factor, causal=bool(is_causal)
+        )
     db = None
     if attn_bias is not None and grad_input_mask[3]:
         db = reduce_to(ds, attn_bias.shape).to(attn_bias.dtype)
-    return (dq.to(query.dtype), _ungroup(dk, key.shape[1]).to(key.dtype), _ungroup(dv, key.shape[1]).to(value.dtype), db)
+    return (
+        dq.to(query.dtype),
+        _ungroup(dk, key.shape[1]).to(key.dtype),
+        _ungroup(dv, key.shape[1]).to(value.dtype),
+        db,
+    )
 
 
 def reduce_to(x: Arr, shape: tuple[int, ...]) -> Arr:
@@ -218,7 +232,7 @@ def _native_multi_head_attention(
     if query.v is key.v and key.v is value.v:
         qkv = _linear(query, qkv_weight)
     else:
-        parts = zip((query, key, value), qkv_weight.split(0, [embed_dim] * 3))
+        parts = zip((query, key, value), qkv_weight.split(0, [embed_dim] * 3), strict=False)
         qkv = A.cat([_linear(x, w) for x, w in parts], 2)
     q, k, v = _transform_bias_rescale_qkv(qkv, qkv_bias, num_head)
     scores = product(q, k.transpose(-1, -2))

@@ -1,5 +1,8 @@
 """Normalisations and their backwards. Statistics are computed in float32 for half inputs."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math

@@ -1,5 +1,8 @@
 """Fused optimizers and AMP."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -85,7 +88,9 @@ def _fused_adamw(**bound):
 def _fused_sgd(**bound):
     def step(self, grads, momentum_buffer_list):
         dtype = opmath(self.dtype)
-        lr, decay, momentum, dampening = (_num(bound[n], dtype) for n in ("lr", "weight_decay", "momentum", "dampening"))
+        lr, decay, momentum, dampening = (
+            _num(bound[n], dtype) for n in ("lr", "weight_decay", "momentum", "dampening")
+        )
         raw = _unscale(grads.to(dtype), bound["grad_scale"])
         p, g = self.to(dtype), (-raw if bound["maximize"] else raw)
         g = g if isinstance(decay, float) and decay == 0 else g + p * decay

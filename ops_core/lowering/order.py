@@ -1,5 +1,8 @@
 """Scans, sorting, selection and search."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -160,7 +163,11 @@ def _search(table: Arr, values: Any, out_int32: bool, right: bool) -> Arr:
     values = values.to(dtype) if isinstance(values, Arr) else A.full((), values, dtype)
     shape = values.shape
     values = values.reshape(1) if values.ndim == 0 else values
-    found = A.full(values.shape, 0, "i64") if table.numel == 0 or values.numel == 0 else A.searchsorted(table.to(dtype), values, right)
+    found = (
+        A.full(values.shape, 0, "i64")
+        if table.numel == 0 or values.numel == 0
+        else A.searchsorted(table.to(dtype), values, right)
+    )
     return found.reshape(*shape).to("i32" if out_int32 else "i64")
 
 

@@ -1,5 +1,8 @@
 """Poolings. A window is a set of taps, each a strided slice of the padded input: pointwise work that fuses."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import itertools
@@ -27,7 +30,9 @@ class Window:
         # padding at the end so that every tap of the last window exists
         self.after = tuple(
             max(0, (o - 1) * s + d * (k - 1) + 1 - n - p)
-            for o, s, d, k, n, p in zip(self.out, self.stride, self.dilation, self.kernel, self.sizes, self.padding)
+            for o, s, d, k, n, p in zip(
+                self.out, self.stride, self.dilation, self.kernel, self.sizes, self.padding, strict=False
+            )
         )
 
     def _length(self, i: int, ceil_mode: bool) -> int:
@@ -38,7 +43,7 @@ class Window:
 
     def taps(self) -> Iterator[Ints]:
         """Offsets of the taps in the padded input."""
-        return itertools.product(*(range(0, k * d, d) for k, d in zip(self.kernel, self.dilation)))
+        return itertools.product(*(range(0, k * d, d) for k, d in zip(self.kernel, self.dilation, strict=False)))
 
     def pad(self, x: Arr, value: Any) -> Arr:
         lead = [0] * (x.ndim - self.rank)
@@ -47,14 +52,14 @@ class Window:
     def tap(self, padded: Arr, offset: Ints) -> Arr:
         """The values of one tap at every output position."""
         lead = padded.ndim - self.rank
-        for d, (at, size, step) in enumerate(zip(offset, self.out, self.stride), lead):
+        for d, (at, size, step) in enumerate(zip(offset, self.out, self.stride, strict=False), lead):
             padded = padded.window(d, at, size, step)
         return padded
 
     def spread(self, grad: Arr, offset: Ints) -> Arr:
         """The adjoint of `pad` and `tap`: `grad` placed where the tap reads, zeros elsewhere."""
         lead = grad.ndim - self.rank
-        for d, (at, step, n, low) in enumerate(zip(offset, self.stride, self.sizes, self.padding), lead):
+        for d, (at, step, n, low) in enumerate(zip(offset, self.stride, self.sizes, self.padding, strict=False), lead):
             grad = dilate(grad, d, step)
             start = at - low
             before, after = [0] * grad.ndim, [0] * grad.ndim
@@ -65,7 +70,7 @@ class Window:
     def position(self, offset: Ints) -> Arr:
         """The flat input position that a tap reads, at every output position (i64, without leading dims)."""
         flat: Arr | int = 0
-        for d, (at, step, n, low) in enumerate(zip(offset, self.stride, self.sizes, self.padding)):
+        for d, (at, step, n, low) in enumerate(zip(offset, self.stride, self.sizes, self.padding, strict=False)):
             along = A.positions(self.out, d) * step + (at - low)
             flat = along if isinstance(flat, int) else flat * n + along
         assert isinstance(flat, Arr)
@@ -99,7 +104,9 @@ def _max_pool(x: Arr, window: Window) -> tuple[Arr, Arr]:
             found = inside
             continue
         inside = _inside(window, offset)
-        better = (value > best) | value.ne(value) if x.is_float else (value > best) if x.dtype != "bool" else value & ~best
+        better = (
+            (value > best) | value.ne(value) if x.is_float else (value > best) if x.dtype != "bool" else value & ~best
+        )
         take = (better | ~found) & inside
         best, where_best = where(take, value, best), where(take, at, where_best)
         found = found | inside
@@ -110,7 +117,7 @@ def _max_pool(x: Arr, window: Window) -> tuple[Arr, Arr]:
 def _inside(window: Window, offset: Ints) -> Arr:
     """Whether a tap reads the input, not the padding, at every output position."""
     out: Arr | None = None
-    for d, (at, step, n, low) in enumerate(zip(offset, window.stride, window.sizes, window.padding)):
+    for d, (at, step, n, low) in enumerate(zip(offset, window.stride, window.sizes, window.padding, strict=False)):
         along = A.positions(window.out, d) * step + (at - low)
         ok = (along >= 0) & (along < n)
         out = ok if out is None else out & ok
@@ -142,7 +149,10 @@ def _disjoint(kernel: Any, stride: Any, dilation: Any) -> bool:
     """No two windows share an input position, so a scatter needs no addition."""
     stride = stride if len(stride) else kernel
     rank = max(len(kernel), len(stride))
-    return all(s >= k and d == 1 for k, s, d in zip(_spread(kernel, rank), _spread(stride, rank), _spread(dilation, rank)))
+    return all(
+        s >= k and d == 1
+        for k, s, d in zip(_spread(kernel, rank), _spread(stride, rank), _spread(dilation, rank), strict=False)
+    )
 
 
 def scatter_windows(grad: Arr, shape: Ints, indices: Arr, rank: int, disjoint: bool) -> Arr:
@@ -176,7 +186,11 @@ def _divisor(window: Window, count_include_pad: bool, override: int | None) -> A
         if not count_include_pad:
             start, end = A.map_("maximum", start, 0), A.map_("minimum", end, n)
         extent = end - start
-        total = (extent, counts[0] if counts else 1) if total is None else (total[0] * extent, total[1] * (counts[0] if counts else 1))
+        total = (
+            (extent, counts[0] if counts else 1)
+            if total is None
+            else (total[0] * extent, total[1] * (counts[0] if counts else 1))
+        )
     return float(total[1]) if constant else total[0]
 
 
@@ -185,7 +199,9 @@ def _avg_window(shape: Ints, kernel: Any, stride: Any, padding: Any, ceil_mode: 
 
 
 def _avg_pool(rank: int) -> Any:
-    def forward(self, kernel_size, stride=(), padding=(0,), ceil_mode=False, count_include_pad=True, divisor_override=None):
+    def forward(
+        self, kernel_size, stride=(), padding=(0,), ceil_mode=False, count_include_pad=True, divisor_override=None
+    ):
         window = _avg_window(self.shape, kernel_size, stride, padding, ceil_mode, rank)
         x = self.to(opmath(self.dtype))
         padded = window.pad(x, 0)
@@ -243,7 +259,7 @@ def _adaptive_avg(rank: int) -> Any:
         x = self.to(opmath(self.dtype))
         if x.numel == 0:
             return A.full((*x.shape[:-rank], *output_size), 0, self.dtype)
-        for d, (n, o) in enumerate(zip(x.shape[-rank:], output_size), x.ndim - rank):
+        for d, (n, o) in enumerate(zip(x.shape[-rank:], output_size, strict=False), x.ndim - rank):
             if o and n % o == 0:
                 x = x.reshape(*x.shape[:d], o, n // o, *x.shape[d + 1 :]).mean(d + 1)
             else:
@@ -254,9 +270,11 @@ def _adaptive_avg(rank: int) -> Any:
         grad = grad_output.to(opmath(grad_output.dtype))
         if grad.numel == 0:
             return A.full(self.shape, 0, self.dtype)
-        for d, (n, o) in enumerate(zip(self.shape[-rank:], grad.shape[-rank:]), grad.ndim - rank):
+        for d, (n, o) in enumerate(zip(self.shape[-rank:], grad.shape[-rank:], strict=False), grad.ndim - rank):
             if n % o == 0:
-                spread = (grad / float(n // o)).unsqueeze(d + 1).expand(*grad.shape[: d + 1], n // o, *grad.shape[d + 1 :])
+                spread = (
+                    (grad / float(n // o)).unsqueeze(d + 1).expand(*grad.shape[: d + 1], n // o, *grad.shape[d + 1 :])
+                )
                 grad = spread.reshape(*grad.shape[:d], n, *grad.shape[d + 1 :])
             else:
                 grad = along(grad, d, adaptive_matrix(n, o, grad.dtype).transpose(0, 1))
@@ -277,7 +295,7 @@ def _adaptive_max(rank: int) -> Any:
         flat = A.iota(math.prod(self.shape[-rank:])).reshape(*self.shape[-rank:])
         masked = x
         lead = x.ndim - rank
-        for d, (n, o) in enumerate(zip(self.shape[-rank:], output_size)):
+        for d, (n, o) in enumerate(zip(self.shape[-rank:], output_size, strict=False)):
             at, inside = _adaptive_windows(n, o)
             masked = _gather_windows(masked, lead + 2 * d, at)
             flat = _gather_windows(flat, 2 * d, at)
@@ -286,7 +304,9 @@ def _adaptive_max(rank: int) -> Any:
             masked = where(inside.reshape(*shape), masked, lowest(x.dtype))
         order = [*range(lead), *(lead + 2 * d for d in range(rank)), *(lead + 2 * d + 1 for d in range(rank))]
         windows = masked.permute(*order).reshape(*self.shape[:lead], *output_size, -1)
-        places = flat.permute(*(2 * d for d in range(rank)), *(2 * d + 1 for d in range(rank))).reshape(*output_size, -1)
+        places = flat.permute(*(2 * d for d in range(rank)), *(2 * d + 1 for d in range(rank))).reshape(
+            *output_size, -1
+        )
         best = windows.arg("argmax", -1, True)
         values = windows.gather(-1, best).squeeze(-1)
         return values, places.expand(*windows.shape).gather(-1, best).squeeze(-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -57,7 +57,7 @@ def _number_dtype(x: Any) -> torch.dtype:
     return torch.bool if isinstance(x, bool) else torch.int64 if isinstance(x, int) else torch.get_default_dtype()
 
 
-@lru_cache(maxsize=None)
+@cache
 def promote(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     return torch.promote_types(a, b)
 

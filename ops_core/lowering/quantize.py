@@ -1,5 +1,8 @@
 """Fake quantisation: the rounding of a quantised model in floating point, for training."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 from typing import Any
@@ -24,7 +27,9 @@ def _channels(p: Arr, x: Arr, axis: int) -> Arr:
 @rule("fake_quantize_per_tensor_affine_cachemask")
 def _per_tensor(self, scale, zero_point, quant_min, quant_max):
     x = up(self)
-    out, mask = _fake(x, scale.to(x.dtype) if isinstance(scale, Arr) else scale, float(zero_point), quant_min, quant_max)
+    out, mask = _fake(
+        x, scale.to(x.dtype) if isinstance(scale, Arr) else scale, float(zero_point), quant_min, quant_max
+    )
     return out.to(self.dtype), mask
 
 
@@ -62,7 +67,9 @@ def _learnable_per_channel(self, scale, zero_point, axis, quant_min, quant_max, 
     return _fake(x, _channels(scale, x, axis), zero, quant_min, quant_max)[0].to(self.dtype)
 
 
-def _learnable_backward(grad: Arr, x: Arr, scale: Arr, zero: Arr, low: int, high: int, factor: Any) -> tuple[Arr, Arr, Arr]:
+def _learnable_backward(
+    grad: Arr, x: Arr, scale: Arr, zero: Arr, low: int, high: int, factor: Any
+) -> tuple[Arr, Arr, Arr]:
     """Gradients of x, and elementwise of scale and zero point."""
     out, inside = _fake(x, scale, zero, low, high)
     level = A.map_("round", x * (1.0 / scale)) + zero

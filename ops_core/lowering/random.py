@@ -1,6 +1,9 @@
 """Random ops from counter-based bits. The recorder passes `seed` and `offset` (i64 scalars); an op of n elements
 consumes ceil(n / 4) counters, so results depend on seed and call order only."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -235,7 +238,11 @@ def _multinomial(self, num_samples, seed, offset, replacement=False):
     if not replacement or num_samples == 1:
         u = open_uniform(rows.shape, seed, offset, rows.dtype)
         keys = where(rows > 0, A.map_("log", u) / rows, -math.inf)
-        out = keys.arg("argmax", 1, True) if num_samples == 1 else keys.sort(1, descending=True)[1].slice(1, 0, num_samples)
+        out = (
+            keys.arg("argmax", 1, True)
+            if num_samples == 1
+            else keys.sort(1, descending=True)[1].slice(1, 0, num_samples)
+        )
     else:
         total = rows.scan("cumsum", 1)
         draws = uniform((rows.shape[0], num_samples), seed, offset, rows.dtype) * total.slice(1, rows.shape[1] - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any, NoReturn
 
 from ops_core.array import Arr
@@ -94,7 +94,7 @@ def rule(*names: str, table: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
     return register
 
 
-@lru_cache(maxsize=None)
+@cache
 def accepted(fn: Rule) -> frozenset[str] | None:
     """Names that a rule takes; None when it takes any."""
     parameters = inspect.signature(fn).parameters.values()

@@ -1,5 +1,8 @@
 """Upsampling backwards, antialiased upsampling, grid samplers, fractional pooling, replication padding backward."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import itertools
@@ -14,7 +17,7 @@ from ops_core.lowering.pooling import along, scatter_windows
 from ops_core.lowering.promote import opmath
 from ops_core.lowering.registry import NotLowerable, rule
 
-floor = lambda x: A.map_("floor", x)  # noqa: E731
+floor = lambda x: A.map_("floor", x)
 
 
 def _ratio(n: int, out: int, align: bool, scale: Any) -> float:
@@ -240,7 +243,7 @@ class _Sampler:
         for taps in itertools.product(*(self._along(d) for d in range(len(self.sizes)))):
             flat: Arr | None = None
             inside: Arr | None = None
-            for (position, _, _), size in zip(taps, self.sizes):
+            for (position, _, _), size in zip(taps, self.sizes, strict=False):
                 ok = (position >= 0.0) & (position <= float(size - 1))
                 whole = A.map_("minimum", A.map_("maximum", position, 0.0), float(size - 1)).to("i64")
                 flat = whole if flat is None else flat * size + whole
@@ -333,7 +336,7 @@ def _fractional(rank: int) -> None:
         if len(lead) == 1:
             samples = samples.reshape(*lead, rank)
         flat: Arr | None = None
-        for d, (n, k, o) in enumerate(zip(sizes, kernel, output_size)):
+        for d, (n, k, o) in enumerate(zip(sizes, kernel, output_size, strict=False)):
             start = _interval_starts(samples.select(-1, order[d]), n, k, o)  # [*lead, o]
             at = start.unsqueeze(-1) + A.iota(k)  # [*lead, o, k]
             shape = [*lead, *(1,) * (2 * rank)]

@@ -4,6 +4,9 @@ Round r draws under key seed + (r + 1) * GOLDEN, so rounds of one op never share
 ceil(n / 4) counters. The odds that no round accepts are under 1e-9 an element.
 """
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -104,7 +107,9 @@ def _count_below(u: Arr, term: Arr, following: Callable[[int, Arr], Arr]) -> Arr
     return count
 
 
-def _transformed(stream: _Stream, mean: Arr, b: Arr, log_mass: Callable[[Arr], Arr], top: Arr | None, shift: float) -> Arr:
+def _transformed(
+    stream: _Stream, mean: Arr, b: Arr, log_mass: Callable[[Arr], Arr], top: Arr | None, shift: float
+) -> Arr:
     """Hoermann's PTRS / BTRS: rejection from a table mountain of spread b about `mean`."""
     a = -0.059 + 0.02483 * b
     inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
@@ -135,7 +140,9 @@ def _binomial(count, prob, seed, offset):
     few = n * q < 10.0
     m = where(few, n, 0.0)
     first = A.map_("exp", m * A.map_("log1p", -q))
-    direct = _count_below(stream.uniform(), first, lambda k, t: t * odds * A.map_("maximum", m - (k - 1.0), 0.0) / float(k))
+    direct = _count_below(
+        stream.uniform(), first, lambda k, t: t * odds * A.map_("maximum", m - (k - 1.0), 0.0) / float(k)
+    )
     big_n, big_q = where(few, 100.0, n), where(few, 0.5, q)
     spread = A.map_("sqrt", big_n * big_q * (1.0 - big_q))
     mode = A.map_("floor", (big_n + 1.0) * big_q)
@@ -157,7 +164,16 @@ def _binomial(count, prob, seed, offset):
 _GAMMA_UV = (
     (0.16009398, -0.094634809, 0.025146376, -0.0030648343, 1.0, 0.32668115, 0.10406089, 0.0014179084),
     (0.53487893, 0.1298071, 0.065735949, -0.0015649758, 0.16639465, 0.020070113, -0.0035938915, -0.00058392623),
-    (0.040121004, -0.0065914022, -0.0026286047, -0.0013441777, 0.017050642, -0.0021309326, 0.00085092367, -1.5247877e-07),
+    (
+        0.040121004,
+        -0.0065914022,
+        -0.0026286047,
+        -0.0013441777,
+        0.017050642,
+        -0.0021309326,
+        0.00085092367,
+        -1.5247877e-07,
+    ),
 )
 
 
@@ -190,6 +206,6 @@ def _standard_gamma_grad(self, output):
     far = -(1.0 + 1.0 / (12.0 * alpha) * (1.0 + 1.0 / (24.0 * alpha))) * x * term1 / root
     large = where((x >= 0.9 * alpha) & (x <= 1.1 * alpha), near, far)
     u, v = log(x / alpha), log(alpha)
-    c = [(u * d + b) * u + a for a, b, d in zip(*_GAMMA_UV)]
+    c = [(u * d + b) * u + a for a, b, d in zip(*_GAMMA_UV, strict=False)]
     p, q = (c[i] + v * (c[i + 1] + v * (c[i + 2] + v * c[i + 3])) for i in (0, 4))
     return where(x < 0.8, small, where(alpha > 8.0, large, exp(p / q))).to(self.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -58,12 +58,12 @@ class Op:
 
     @property
     def base_name(self) -> str:
-        """"aten.add" """
+        """ "aten.add" """
         return f"{self.namespace}.{self.base}"
 
     @property
     def face(self) -> str:
-        """"functional", "inplace" (one mutated self, returned), "out" or "mutable"."""
+        """ "functional", "inplace" (one mutated self, returned), "out" or "mutable"."""
         if self.out_names:
             return "out"
         if not self.mutated:
@@ -93,7 +93,7 @@ class Op:
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Every argument by name, defaults filled in."""
-        bound = dict(zip((a.name for a in self.arguments), args)) | kwargs
+        bound = dict(zip((a.name for a in self.arguments), args, strict=False)) | kwargs
         for a in self.arguments:
             if a.name not in bound:
                 bound[a.name] = a.default
@@ -102,12 +102,12 @@ class Op:
         return bound
 
 
-@lru_cache(maxsize=None)
+@cache
 def op_of(func: torch._ops.OpOverload) -> Op:
     return Op(func)
 
 
-@lru_cache(maxsize=None)
+@cache
 def op_named(name: str) -> Op:
     """The op of an overload name: "aten.add.Tensor", "aten.relu.default"."""
     namespace, base, overload = name.split(".")

@@ -1,5 +1,8 @@
 """Special functions as formulas over the scalar catalogue, with ATen's approximations."""
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -118,7 +121,9 @@ def j0(x: Arr) -> Arr:
 def j1(x: Arr) -> Arr:
     y = abs_(x)
     z = y * y
-    near = poly(z, cephes.J1_RP) / poly(z, cephes.J1_RQ) * y * (z - 14.6819706421238932572) * (z - 49.2184563216946036703)
+    near = (
+        poly(z, cephes.J1_RP) / poly(z, cephes.J1_RQ) * y * (z - 14.6819706421238932572) * (z - 49.2184563216946036703)
+    )
     out = where(y <= 5.0, near, _far(y, 1, False))
     return where(x < 0.0, -out, out)
 
@@ -208,7 +213,10 @@ def _ndtri(self):
     centre = (c + c * (cc * poly(cc, cephes.NDTRI_P0) / poly(cc, cephes.NDTRI_Q0))) * math.sqrt(2 * math.pi)
     x = sqrt(-2.0 * log(y))
     z = 1.0 / x
-    near, far = z * poly(z, cephes.NDTRI_P1) / poly(z, cephes.NDTRI_Q1), z * poly(z, cephes.NDTRI_P2) / poly(z, cephes.NDTRI_Q2)
+    near, far = (
+        z * poly(z, cephes.NDTRI_P1) / poly(z, cephes.NDTRI_Q1),
+        z * poly(z, cephes.NDTRI_P2) / poly(z, cephes.NDTRI_Q2),
+    )
     edge = x - log(x) / x - where(x < 8.0, near, far)
     out = where(y > tail, centre, where(upper, edge, -edge))
     out = where(self.eq(0.0), -math.inf, where(self.eq(1.0), math.inf, out))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -42,7 +42,7 @@ def decomposition(*names: str) -> Callable[[Decomposition], Decomposition]:
     return register
 
 
-@lru_cache(maxsize=None)
+@cache
 def decomposition_of(op: Op) -> Decomposition | None:
     """Ours, PyTorch's decomposition table (refs included), or the op's composite kernel."""
     own = OWN.get(op.name) or OWN.get(op.base_name)
@@ -159,7 +159,7 @@ class Tracer(TorchDispatchMode):
         bound = list(op.bind(args, kwargs).values())[1:]
         if isinstance(out, (list, tuple)):
             steps = list(_parts(op, tuple(args[0].shape), bound))
-            return [self.remember(t, Track(base.cell, (*base.chain, step))) for t, step in zip(out, steps)]
+            return [self.remember(t, Track(base.cell, (*base.chain, step))) for t, step in zip(out, steps, strict=False)]
         if out is args[0]:
             return out
         return self.remember(out, self.extended(op, base, tuple(bound), out))
@@ -230,7 +230,7 @@ class Tracer(TorchDispatchMode):
         if isinstance(tensors, torch.Tensor):
             self.tracks[id(tensors)].write(values)
             return
-        for tensor, value in zip(tensors, values):
+        for tensor, value in zip(tensors, values, strict=False):
             if value is not None:
                 self.write(tensor, value)
 
@@ -242,7 +242,7 @@ class Tracer(TorchDispatchMode):
             return outs[0] if len(outs) == 1 else tuple(outs)
         if isinstance(outputs, (list, tuple)):
             metas = fresh if isinstance(fresh, (list, tuple)) else [None] * len(outputs)
-            return [None if v is None else self.adopt(v, m) for v, m in zip(outputs, metas)]
+            return [None if v is None else self.adopt(v, m) for v, m in zip(outputs, metas, strict=False)]
         return None if outputs is None else self.adopt(outputs, fresh)
 
 
@@ -271,7 +271,7 @@ def _parts(op: Op, shape: tuple[int, ...], bound: list[Any]) -> Sequence[Step]:
     else:
         raise NotLowerable(f"views of {op.name}")
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return [(*views.VIEWS["slice"], (dim, s, s + z)) for s, z in zip(starts, sizes)]
+    return [(*views.VIEWS["slice"], (dim, s, s + z)) for s, z in zip(starts, sizes, strict=False)]
 
 
 class Template:
@@ -288,10 +288,16 @@ class Template:
         self.nodes.reverse()
 
     def splice(self, inputs: list[Value], graph: Graph) -> Any:
-        env = dict(zip(self.inputs, inputs))
+        env = dict(zip(self.inputs, inputs, strict=False))
         for node in self.nodes:
             specs = [(v.shape, v.dtype) for v in node.outputs]
-            env.update(zip(node.outputs, graph.add_multi(node.op, tuple(env[v] for v in node.inputs), specs, **node.attrs)))
+            env.update(
+                zip(
+                    node.outputs,
+                    graph.add_multi(node.op, tuple(env[v] for v in node.inputs), specs, **node.attrs),
+                    strict=False,
+                )
+            )
         return _rewrap(self.outputs, env)
 
     def same(self, other: Template) -> bool:
@@ -422,7 +428,7 @@ def tree_map_tensors(fn: Callable[[torch.Tensor], Any], x: Any) -> Any:
 def _call_arguments(op: Op, entered: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Positional and keyword arguments as the schema has them."""
     args, kwargs = [], {}
-    for a, schema in zip(op.arguments, op.func._schema.arguments):
+    for a, schema in zip(op.arguments, op.func._schema.arguments, strict=False):
         value = entered["from_" if a.name == "from" else a.name]
         if schema.kwarg_only:
             if value is not None:

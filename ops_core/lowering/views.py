@@ -3,6 +3,9 @@
 The recorder never records a view. They come here inside traced decompositions and as `*_copy` ops.
 """
 
+# mypy: disable-error-code="no-untyped-def"
+# (rules take the arguments of their operator's schema, which types them)
+
 from __future__ import annotations
 
 import math
@@ -91,7 +94,9 @@ def _bounds(n: int, start: int | None, end: int | None) -> tuple[int, int]:
     return start, max(start, end)
 
 
-def slice_scatter(base: Arr, src: Arr, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Arr:
+def slice_scatter(
+    base: Arr, src: Arr, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Arr:
     """`base` with base[start:end:step] along `dim` replaced by `src`."""
     dim = base.dim(dim)
     n = base.shape[dim]
@@ -211,7 +216,7 @@ def as_strided_scatter(base: Arr, src: Arr, size: Any, stride: Any, storage_offs
 @view("as_strided", "as_strided_copy", write=lambda new, base, *args: as_strided_scatter(base, new, *args))
 def _as_strided(x, size, stride, storage_offset=None):
     offset, count = storage_offset or 0, math.prod(size)
-    contiguous = all(s == math.prod(size[d + 1 :]) or n == 1 for d, (n, s) in enumerate(zip(size, stride)))
+    contiguous = all(s == math.prod(size[d + 1 :]) or n == 1 for d, (n, s) in enumerate(zip(size, stride, strict=False)))
     if contiguous and offset + count <= x.numel:
         return x.reshape(x.numel).slice(0, offset, offset + count).reshape(*size)
     return x.reshape(x.numel).index([_linear_index(size, stride, offset)])

@@ -58,9 +58,7 @@ class Call:
         slot = len(self.memory)
         self.memory[slot] = memory
         strides = tuple(int(np.prod(shape[d + 1 :])) for d in range(len(shape)))
-        return self.graph.add_multi(
-            "load", (), [(shape, dtype)], slot=slot, sizes=shape, strides=strides, offset=0
-        )[0]
+        return self.graph.add_multi("load", (), [(shape, dtype)], slot=slot, sizes=shape, strides=strides, offset=0)[0]
 
     def value(self, x: Any, scalar: bool) -> Any:
         if isinstance(x, torch.Tensor):
@@ -72,7 +70,9 @@ class Call:
     def tensor(self, t: torch.Tensor) -> Any:
         shape = tuple(t.shape)
         if t.dtype.is_complex:
-            pair = torch.view_as_real(t.resolve_conj()).to(torch.float32 if t.dtype == torch.complex32 else t.real.dtype)
+            pair = torch.view_as_real(t.resolve_conj()).to(
+                torch.float32 if t.dtype == torch.complex32 else t.real.dtype
+            )
             name = FROM_TORCH[t.real.dtype]
             return lowering.Complex(*(self.load(to_numpy(pair.select(-1, i)), shape, name) for i in (0, 1)))
         if t.dtype not in FROM_TORCH or t.layout != torch.strided:
@@ -117,7 +117,11 @@ def compare(name: str, got: np.ndarray, dtype: str, expected: torch.Tensor, exac
     if want.dtype.kind == "f" and want.size:
         finite = np.abs(want[np.isfinite(want)])
         scale = max(1.0, float(finite.max())) if finite.size else 1.0
-    close = np.isclose(got, want, rtol=rtol * 4, atol=atol * scale, equal_nan=True) if want.dtype.kind == "f" else got == want
+    close = (
+        np.isclose(got, want, rtol=rtol * 4, atol=atol * scale, equal_nan=True)
+        if want.dtype.kind == "f"
+        else got == want
+    )
     if close.all():
         return None
     at = np.unravel_index(int(np.argmin(close)), close.shape)
@@ -143,8 +147,13 @@ def unlike_meta(op: Op, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any
         promised = op.func(*moved[0], **moved[1])
     except (NotImplementedError, RuntimeError):
         return None
-    for i, (value, tensor) in enumerate(zip(call.lowered.outputs, tensors_of(promised))):
-        if isinstance(tensor, torch.Tensor) and tensor.is_meta and value is not None and value.shape != tuple(tensor.shape):
+    for i, (value, tensor) in enumerate(zip(call.lowered.outputs, tensors_of(promised), strict=False)):
+        if (
+            isinstance(tensor, torch.Tensor)
+            and tensor.is_meta
+            and value is not None
+            and value.shape != tuple(tensor.shape)
+        ):
             return f"out{i}: shape {value.shape}, the meta kernel says {tuple(tensor.shape)}"
     return None
 
@@ -168,11 +177,11 @@ def check(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     exact = not random and op.base not in UNDEFINED
     env = call.run()
     results = tensors_of(expected) if expected is not None else []
-    pairs = [(f"out{i}", v, t) for i, (v, t) in enumerate(zip(call.lowered.outputs, results))]
+    pairs = [(f"out{i}", v, t) for i, (v, t) in enumerate(zip(call.lowered.outputs, results, strict=False))]
     if len(call.lowered.outputs) != len(results) and op.face != "out" and results and call.lowered.outputs:
         return f"{len(call.lowered.outputs)} results, expected {len(results)}"
     for name, new in call.lowered.writes.items():
-        pairs += [(name, v, t) for v, t in zip(tensors_of(new), tensors_of(bound[name]))]
+        pairs += [(name, v, t) for v, t in zip(tensors_of(new), tensors_of(bound[name]), strict=False)]
     if op.base in FIRST_RESULT_ONLY:
         pairs = pairs[:1]
     for name, value, tensor in pairs:
@@ -185,7 +194,9 @@ def check(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     return None
 
 
-def _compare_value(name: str, value: Any, tensor: torch.Tensor, env: dict[Value, np.ndarray], exact: bool) -> str | None:
+def _compare_value(
+    name: str, value: Any, tensor: torch.Tensor, env: dict[Value, np.ndarray], exact: bool
+) -> str | None:
     if not isinstance(value, lowering.Complex):
         if tensor.dtype.is_complex:
             return f"{name}: real, expected {tensor.dtype}"

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from ops_core.routes import route_of
 from ops_core.lowering.schema import op_named
+from ops_core.routes import route_of
 
 from .checker import Recorder, Tally, is_view_or_query, spread, tensors_of
 
@@ -27,7 +27,9 @@ KNOWN = {
 }
 
 # reasons for which an op that is lowered in general leaves a call to the host
-LIMITS = re.compile(r"factorisation|mask index|sparse|data-dependent|lengths on the device|complex|transform of|matrix_exp|u8")
+LIMITS = re.compile(
+    r"factorisation|mask index|sparse|data-dependent|lengths on the device|complex|transform of|matrix_exp|u8"
+)
 
 
 def run(dtypes, samples):
@@ -53,7 +55,9 @@ def forward_backward(recorder, info, sample, grad):
             out = info.op(sample.input, *sample.args, **sample.kwargs)
             outs = [t for t in tensors_of(list(out) if isinstance(out, tuple) else out) if isinstance(t, torch.Tensor)]
             outs = [t for t in outs if t.requires_grad]
-            leaves = [t for t in tensors_of([sample.input, *sample.args]) if isinstance(t, torch.Tensor) and t.requires_grad]
+            leaves = [
+                t for t in tensors_of([sample.input, *sample.args]) if isinstance(t, torch.Tensor) and t.requires_grad
+            ]
             if grad and outs and leaves:
                 torch.autograd.grad(outs, leaves, [torch.ones_like(t) for t in outs], allow_unused=True)
     except RuntimeError:
@@ -64,7 +68,9 @@ def judge(tally):
     wrong = {name: why for name, why in tally.failed.items() if name not in KNOWN}
     assert not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
     # what is not lowered has a route that says so
-    unexplained = {n: why for n, why in tally.unlowered.items() if route_of(op_named(n)) == "core" and not LIMITS.search(why)}
+    unexplained = {
+        n: why for n, why in tally.unlowered.items() if route_of(op_named(n)) == "core" and not LIMITS.search(why)
+    }
     assert not unexplained, "\n".join(f"{name}: {why}" for name, why in unexplained.items())
 
 
@@ -75,6 +81,8 @@ def test_sampled():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16, torch.float16]
+)
 def test_many_samples(dtype):
     judge(run([dtype], 12))

@@ -58,7 +58,11 @@ def test_random_bits_do_not_depend_on_where_an_op_starts():
 
 @pytest.mark.parametrize("name", ["erf", "erfc", "erf_inv", "lgamma", "digamma"])
 def test_transcendental_references_are_exact_to_double_rounding(name):
-    x = torch.linspace(-0.999, 0.999, 2001, dtype=torch.float64) if name == "erf_inv" else torch.linspace(-5, 9, 4001).double()
+    x = (
+        torch.linspace(-0.999, 0.999, 2001, dtype=torch.float64)
+        if name == "erf_inv"
+        else torch.linspace(-5, 9, 4001).double()
+    )
     torch_name = {"erf_inv": "erfinv"}.get(name, name)
     want = getattr(torch, torch_name)(x).numpy()
     np.testing.assert_allclose(BY_NAME[name].reference(x.numpy()), want, rtol=1e-12, atol=1e-13)
