@@ -10,6 +10,8 @@ from lazy_backend.driver import discovery
 # _to_copy asks for another device's tensor too, which is no node of a window. linear would have linear_backward for its
 # gradient, for which DTensor has no rule; its parts fuse as well.
 _NOT_RECORDED = frozenset({"aten._to_copy.default", "aten._to_copy.out", "aten.linear.default"})
+# The Meta kernels live as long as their library.
+_kept: list[torch.library.Library] = []
 
 
 def open_device() -> None:
@@ -17,7 +19,9 @@ def open_device() -> None:
     discovery.open_selected()
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS
+    from ops_core.shapes import register
 
+    _kept.append(register())
     names = [name for name in record_list() if name not in _NOT_RECORDED]
     _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in names])
     for base, arguments in STATIC_SCALARS.items():

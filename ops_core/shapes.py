@@ -14,17 +14,16 @@ from ops_core.ir import Graph, Value
 from ops_core.lowering import NeedsStatic, NotLowerable, lower
 from ops_core.lowering.schema import Op
 
-_KEYS = ("Meta", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+# What has one of these has a Meta kernel; what has the device's own key needs none.
+_KEYS = ("Meta", "PrivateUse1", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
 
 
 def without_meta() -> list[Op]:
     """The overloads that lower to core ops and of which PyTorch cannot say the shape."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
-    return [
-        op
-        for op in routes.overloads()
-        if not any(has(op.func.name(), key) for key in _KEYS) and routes.route_of(op) in ("core", "decomposed")
-    ]
+    names = [name for name in sorted(torch._C._dispatch_get_all_op_names()) if name.startswith("aten::")]
+    ops = (routes.overload(name) for name in names if not any(has(name, key) for key in _KEYS))
+    return [op for op in ops if routes.route_of(op) in ("core", "decomposed")]
 
 
 def register() -> torch.library.Library:
@@ -74,7 +73,7 @@ def _resize(op: Op, bound: dict[str, Any], writes: dict[str, Any]) -> None:
 def _returned(op: Op, bound: dict[str, Any], outputs: list[Any]) -> Any:
     """What the schema returns: the written arguments themselves, and new tensors for the rest."""
     results: list[Any] = []
-    fresh: Callable[[Value], torch.Tensor] = lambda v: torch.empty(v.shape, dtype=_torch_dtype(v), device="meta")  # noqa: E731
+    fresh: Callable[[Value], torch.Tensor] = lambda v: torch.empty(v.shape, dtype=_torch_dtype(v), device="meta")
     for position, spec in enumerate(op.func._schema.returns):
         alias = next((a.name for a in op.func._schema.arguments if _same_alias(a.alias_info, spec.alias_info)), None)
         if alias is not None:
