@@ -97,6 +97,12 @@ def key_blocks(count: int, caps: Any) -> Keys:
     return Keys(count, width, min(KEY_VECTORS, ceil(count / width)))
 
 
+def row_lanes(count: int, caps: Any) -> int:
+    """Vector width for a row of `count` elements: the last vector may overlap another of the same tile only."""
+    full = lanes(caps, 4, count)
+    return full if count <= full * TILE_VECTORS else min(full, count & -count)
+
+
 def column_offsets(count: int, width: int) -> list[int]:
     """Where the vectors of a row of `count` elements start; the last overlaps the one before."""
     return [min(v * width, count - width) for v in range(ceil(count / width))]
@@ -135,7 +141,7 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     keys = key_blocks(spec.keys, caps)
     rows = min(TILE_ROWS, spec.queries)
     block = min(QUERY_ROWS, ceil(spec.queries / rows) * rows)
-    width = lanes(caps, 4, spec.value_depth)
+    width = row_lanes(spec.value_depth, caps)
     offsets = column_offsets(spec.value_depth, width)
 
     k = Builder(name, spec.index_bits, (1, 1, 1))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from codegen.kernels.attention import AttentionSpec, attention, claims
+from codegen.kernels.attention_backward import Gradients, attention_backward
 from tests.codegen.kernels.contract import Launcher
 from tests.codegen.kernels.test_matmul import CPU, GPU
 
@@ -60,7 +61,7 @@ def make_spec(q, k, v, causal, bias, **more):
 
 SHAPES = [
     (1, 1, 8, 8, 8, 8), (2, 3, 64, 64, 64, 64), (1, 2, 100, 100, 40, 40), (1, 2, 33, 150, 24, 80), (1, 2, 130, 70, 128, 16),
-    (1, 1, 9, 20, 5, 7), (1, 1, 257, 257, 96, 96),
+    (1, 1, 9, 20, 5, 7), (1, 1, 257, 257, 96, 96), (1, 1, 20, 33, 72, 72),
 ]  # fmt: skip
 
 
@@ -89,3 +90,27 @@ def test_decoding_and_gpus_are_left_to_plain_products():
     q, k, v = inputs(1, 1, 64, 64, 64, 64)
     assert claims(make_spec(q, k, v, False, None, out=None), CPU)
     assert not claims(make_spec(q, k, v, False, None, out=None), GPU)
+
+
+@pytest.mark.parametrize("bias", [None, "bool"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_backward(shape, causal, bias):
+    """Gradients by hand: ds = p (g v^T - sum g out)."""
+    q, k, v = inputs(*shape)
+    rng = np.random.default_rng(1)
+    given = rng.random((*q.shape[:3], k.shape[2])) < 0.5 if bias else None
+    weights, lse = softmax_scores(q, k, 0.3, causal, given)
+    out = weights @ v
+    grad = rng.standard_normal(out.shape)
+    ds = weights * (grad @ v.astype(np.float64).swapaxes(-1, -2) - (grad * out).sum(-1, keepdims=True))
+    exact = {"dq": 0.3 * ds @ k, "dk": 0.3 * ds.swapaxes(-1, -2) @ q, "dv": weights.swapaxes(-1, -2) @ grad}
+    read = {"q": q, "k": k, "v": v, "bias": given, "grad": grad.astype("f4"), "out": out.astype("f4"), "lse": lse.astype("f4")}
+    written = {name: np.full(x.shape, np.nan, "f4") for name, x in exact.items()}
+    binds = [dense(read[n].shape) for n in ("grad", "out", "lse")] + [dense(x.shape, readonly=False) for x in written.values()]
+    spec = make_spec(q, k, v, causal, given, out=None)
+    steps = attention_backward("backward", spec, Gradients(*binds), CPU)
+    launcher = Launcher(steps, {n: [x] for n, x in (read | written).items()})
+    launcher.run()
+    for name, x in exact.items():
+        np.testing.assert_allclose(launcher.read(name, written[name]), x, rtol=1e-4, atol=5e-5, err_msg=name)
