@@ -28,7 +28,7 @@ def sim(
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("out/sim"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a script on a simulated chip: predicted time, utilisation, roofline, timeline; what-if by --set and --sweep."""
+    """Run a script on a simulated chip: predicted time, roofline, timeline; what-if by --set and --sweep."""
     description = chips.with_settings(chips.load(chip), set_ or [])
     driver = "simnpu" if description.kind == "npu" else "simgpu"
     env = {"LAZY_DRIVER": driver, "LAZY_SIM_CHIP": chip, "LAZY_SIM_SET": ",".join(set_ or [])}
@@ -66,9 +66,10 @@ def text(found: dict[str, Any], out: Path) -> str:
     for i, device in enumerate(found["devices"]):
         parts = ", ".join(f"{key} {value:.0%}" for key, value in device["utilisation"].items())
         lines.append(f"lazy:{i} on {device['chip']}: {device['total_us']:,.0f} us predicted; {parts}")
+        hidden, exposed = device["launch_hidden_us"], device["launch_exposed_us"]
         lines.append(
-            f"  {device['kernels']} kernels, {device['copies']} copies; launch cost {device['launch_exposed_us']:,.0f} us "
-            f"exposed, {device['launch_hidden_us']:,.0f} us hidden; peak memory {device['peak_memory_bytes'] / 2**20:.1f} MiB"
+            f"  {device['kernels']} kernels, {device['copies']} copies; launch cost {exposed:,.0f} us exposed, "
+            f"{hidden:,.0f} us hidden; peak memory {device['peak_memory_bytes'] / 2**20:.1f} MiB"
         )
         lines += [f"  finding: {finding}" for finding in device["findings"]]
     longest = max((row["total_us"] for row in found.get("sweep", [])), default=1)

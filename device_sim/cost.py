@@ -198,10 +198,9 @@ def kernel_work(source: str, kernel: str, global_size: Size, local_size: Size, a
 
 
 _SPECIAL_MAPS = frozenset(
-    (
-        "exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
-        "erf erfc erf_inv lgamma digamma sqrt rsqrt div reciprocal"
-    ).split()  # noqa: SIM905
+    {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "sin", "cos", "tan", "asin", "acos", "atan"}
+    | {"atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma"}
+    | {"sqrt", "rsqrt", "div", "reciprocal"}
 )
 
 

@@ -77,7 +77,9 @@ class SimNpu(SimDevice):
 
     def _evaluate(self, name: str, outputs: list[Tensor], inputs: list[Tensor], attrs: dict) -> None:
         ops = _ops()
-        static = {key: tuple(value) if isinstance(value, list) else value for key, value in attrs.items()}  # JSON's lists
+        static = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in attrs.items()
+        }  # JSON's lists
         node = ops.Node(name, (), static, 0)
 
         def value(i: int, t: Tensor) -> Any:

@@ -19,9 +19,8 @@ def core_steps(plan: CorePlan) -> list[tuple]:
 
     scalars: list[tuple] = []
     for index, dtype, temp in plan.params:
-        target = (("temp", plan.temps[temp].offset, ""), dtypes.BY_NAME[dtype].code, 0, [], [])
+        target: tuple = (("temp", plan.temps[temp].offset, ""), dtypes.BY_NAME[dtype].code, 0, [], [])
         scalars.append(("core", "full", "", 1, [target, (("scalar", index, dtype), 0, 0, [], [])]))
     return scalars + [
-        ("core", call.op, call.attrs, call.n_outputs, [tensor(t) for t in call.tensors])
-        for call in plan.calls
+        ("core", call.op, call.attrs, call.n_outputs, [tensor(t) for t in call.tensors]) for call in plan.calls
     ]

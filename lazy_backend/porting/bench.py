@@ -36,18 +36,22 @@ class Bench:
 
     @cached_property
     def driver(self) -> Any:
+        """The driver, as Python calls."""
         return discovery.load(self.name).open()
 
     @cached_property
     def device(self) -> NativeDevice:
+        """Its first device, opened."""
         return self.driver.open(0)
 
     @cached_property
     def caps(self) -> Capabilities:
+        """What the device is, defaults filled in."""
         return self.device.properties().complete()
 
     @cached_property
     def queue(self) -> Any:
+        """A queue that every check shares."""
         return self.device.queue_create()
 
     def needs(self, *entries: str) -> None:

@@ -68,7 +68,11 @@ class Report:
                 if result.status == status:
                     return f"stage {result.stage}, {result.name}: {result.text.splitlines()[0] if result.text else ''}"
         left = [s for s in self.claimed if not self.of(s.number)]
-        return f"run stage {left[0].number}, {left[0].title}" if left else "nothing: every stage that the level claims passes"
+        return (
+            f"run stage {left[0].number}, {left[0].title}"
+            if left
+            else "nothing: every stage that the level claims passes"
+        )
 
     def save(self, path: Path) -> None:
         """Write as JSON."""
@@ -142,12 +146,19 @@ def run_stage(driver: str, stage: Stage, told: Callable[[Result], None]) -> dict
             dead = message.get("dead", "")
             facts = message.get("facts", facts)
             if "end" in message:
-                told(Result(stage.number, message["end"], names[done][1], *(message[k] for k in ("status", "text", "seconds"))))
+                told(
+                    Result(
+                        stage.number,
+                        message["end"],
+                        names[done][1],
+                        *(message[k] for k in ("status", "text", "seconds")),
+                    )
+                )
                 done, current = done + 1, ""
         if not dead:
             return facts
-        if not names:  # the stage could not even be listed
-            told(Result(stage.number, "start", "the stage's checks can be listed", "fail", dead))
+        if done >= len(names):  # before the first check, or after the last
+            told(Result(stage.number, "process", "the process starts and ends well", "fail", dead))
             return facts
         told(Result(stage.number, names[done][0], names[done][1], "fail", dead))
         done += 1

@@ -30,16 +30,22 @@ def new(
 @app.command()
 def check(
     name: Annotated[str, typer.Argument(help="Driver: a name, or a shared library's path.")],
-    stage: Annotated[list[int] | None, typer.Option(help="Only these stages; all that the level claims by default.")] = None,
+    stage: Annotated[
+        list[int] | None, typer.Option(help="Only these stages; all that the level claims by default.")
+    ] = None,
     fresh: Annotated[bool, typer.Option(help="Run also what passed before.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for results and the HTML page; a run resumes from it.")] = Path("out/port"),
+    out: Annotated[Path, typer.Option(help="Folder for results and the HTML page; a run resumes from it.")] = Path(
+        "out/port"
+    ),
 ) -> None:
     """Run the conformance stages; exit 0 when every stage that was asked for passes."""
     stem = Path(name).stem
 
     def told(result: checking.Result) -> None:
-        typer.echo(f"stage {result.stage}  {result.status:<7}  {result.title}  {result.text.splitlines()[:1]}", err=True)
+        typer.echo(
+            f"stage {result.stage}  {result.status:<7}  {result.title}  {result.text.splitlines()[:1]}", err=True
+        )
 
     report = checking.run(name, stage or [], out / f"{stem}.json", fresh, told)
     (out / f"{stem}.html").write_text(show.page(report))

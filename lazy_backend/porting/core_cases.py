@@ -81,12 +81,14 @@ class Maker:
         self.random = np.random.default_rng(zlib.crc32(f"{seed} {dtype}".encode()))
 
     def __call__(self, *shape: int, low: float = -4, high: float = 4, transposed: bool = False) -> Input:
+        """A tensor of values in [low, high]."""
         if self.kind == "f":
             values = self.random.uniform(low, high, shape)
         elif self.kind == "b":
-            values = self.random.integers(0, 2, shape)
+            values = self.random.integers(0, 2, shape).astype(np.float64)
         else:
-            values = self.random.integers(max(int(low), 0) if self.kind == "u" else int(low), int(high) + 1, shape)
+            least = max(int(low), 0) if self.kind == "u" else int(low)
+            values = self.random.integers(least, int(high) + 1, shape).astype(np.float64)
         return Input(numerics.cast(values, self.dtype), self.dtype, transposed)
 
     def index(self, bound: int, *shape: int) -> Input:
@@ -94,7 +96,14 @@ class Maker:
         return Input(self.random.integers(0, bound, shape), "i64")
 
 
-CONV = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "transposed": False, "output_padding": (0, 0), "groups": 2}
+CONV = {
+    "stride": (2, 1),
+    "padding": (1, 0),
+    "dilation": (1, 2),
+    "transposed": False,
+    "output_padding": (0, 0),
+    "groups": 2,
+}
 Written = tuple[tuple[Input, ...], tuple[str, ...] | None, dict[str, Any]]
 Row = tuple[tuple[str, ...], Callable[[Maker], list[Written]]]
 ALL = (*FLOATS, *INTEGERS, "bool")

@@ -34,7 +34,9 @@ def from_memory(raw: np.ndarray, dtype: str) -> np.ndarray:
 class Runner:
     """A graph ready to run; mems: slot -> device memory."""
 
-    def __init__(self, b: Bench, graph: Graph, mems: Mapping[int, Any], sizes: Mapping[int, int], params: Sequence = ()):
+    def __init__(
+        self, b: Bench, graph: Graph, mems: Mapping[int, Any], sizes: Mapping[int, int], params: Sequence = ()
+    ):
         self.b, self.mems, self.params = b, mems, params
         if b.caps.level == 1:
             b.needs("core_op")

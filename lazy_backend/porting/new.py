@@ -24,7 +24,7 @@ FILES = {
 
 
 def scaffold(name: str, level: int, language: Language, folder: Path) -> Path:
-    """Write the package into folder/name. Raises ValueError for a bad name, FileExistsError where it would overwrite."""
+    """Write the package into folder/name. Raises ValueError for a bad name, FileExistsError where one is there."""
     if not name.isidentifier():
         raise ValueError(f"{name!r} is no Python identifier")
     root = folder / name
@@ -38,7 +38,7 @@ def scaffold(name: str, level: int, language: Language, folder: Path) -> Path:
 def fill(template: str, name: str, level: int) -> str:
     """A template's text: lines marked @1 are for level 1, lines marked @2 for the levels that compile kernels."""
     dropped = "@2" if level == 1 else "@1"
-    lines = [line for line in (TEMPLATES / template).read_text().splitlines() if dropped not in line]
+    lines = [line for line in (TEMPLATES / f"{template}.in").read_text().splitlines() if dropped not in line]
     text = re.sub(r" *(?:/\*@[12]\*/|# @[12]| @[12](?= \*/|$))", "", "\n".join(lines), flags=re.M)
     text = re.sub(r"\n{3,}(?=    # \[)", "\n\n", text)
     values = {"__NAME__": name, "__LEVEL__": str(level), "__LANGUAGE__": "" if level == 1 else "c"}

@@ -45,9 +45,11 @@ def text(report: Report) -> str:
         else:
             state = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
         lines.append(f"  stage {stage.number}  {stage.title:<42} {state}")
-        for result in report.of(stage.number):
-            if result.status != "pass":
-                lines.append(f"      {result.status}: {result.title}\n          {result.text.splitlines()[0]}")
+        lines += [
+            f"      {r.status}: {r.title}\n          {r.text.splitlines()[0] if r.text else ''}"
+            for r in report.of(stage.number)
+            if r.status != "pass"
+        ]
     lines.append(f"next: {report.next_step}")
     return "\n".join(lines)
 
@@ -64,10 +66,8 @@ def page(report: Report) -> str:
         )
         state = f'<span style="background:{_COLOURS["left"]};width:{_WIDTH}px"></span>'
         passed = len(report.of(stage.number, "pass"))
-        rows.append(
-            f"<tr><td>{stage.number}<td>{html.escape(stage.title)}<td class=bar>{bar or state}"
-            f"<td>{f'{passed} of {len(results)}' if results else 'not run' if stage in report.claimed else 'not claimed'}"
-        )
+        count = f"{passed} of {len(results)}" if results else "not run" if stage in report.claimed else "not claimed"
+        rows.append(f"<tr><td>{stage.number}<td>{html.escape(stage.title)}<td class=bar>{bar or state}<td>{count}")
         details += [
             f"<tr><td>{stage.number}<td style='color:{_COLOURS[r.status]}'>{r.status}<td>{html.escape(r.title)}"
             f"<td><pre>{html.escape(r.text)}</pre><td>{r.seconds:.2f} s"

@@ -12,7 +12,7 @@ from lazy_backend.porting.bench import CheckFailed
 
 
 def python(driver: str, *arguments: str, seconds: float) -> str:
-    """Standard output of `python ARGUMENTS` with LAZY_DRIVER set. Raises `CheckFailed` with the last words on failure."""
+    """Standard output of `python ARGUMENTS` with LAZY_DRIVER set. Raises `CheckFailed` with its last words."""
     env = {**os.environ, "LAZY_DRIVER": driver}
     try:
         done = subprocess.run(

@@ -25,7 +25,9 @@ def test_a_kernel_takes_the_longer_of_compute_and_memory():
 
 def test_few_groups_leave_compute_units_idle():
     wide = chips.with_settings(PLAIN, ["compute_units=4"])
-    assert kernel_us(wide, Work({"f32": 1e6}, 0, groups=1))[0] == 4 * kernel_us(wide, Work({"f32": 1e6}, 0, groups=4))[0]
+    assert (
+        kernel_us(wide, Work({"f32": 1e6}, 0, groups=1))[0] == 4 * kernel_us(wide, Work({"f32": 1e6}, 0, groups=4))[0]
+    )
 
 
 def test_data_that_fits_in_the_cache_moves_faster():
@@ -79,7 +81,8 @@ def test_summary_says_where_the_time_goes():
 
 def test_perfetto_timeline_has_every_command():
     events = perfetto([replay(PLAIN, [kernel(1e6), Step("h2d", "h2d", amount=10)])])["traceEvents"]
-    assert [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"][0] == ("k", 6.0, 10.0)
+    first = next(e for e in events if e["ph"] == "X")
+    assert (first["name"], first["ts"], first["dur"]) == ("k", 6.0, 10.0)
 
 
 @pytest.mark.parametrize("name", chips.names())

@@ -75,7 +75,12 @@ def test_commands_behind_a_failure_do_not_run_and_their_events_fail():
 def test_a_lost_device_stays_lost():
     chip = Chip(Fault("device_lost", at=1))
     chip.launch()
-    for attempt in (lambda: chip.d.synchronize(chip.q), chip.launch, lambda: chip.d.alloc(64), lambda: chip.get(chip.a)):
+    for attempt in (
+        lambda: chip.d.synchronize(chip.q),
+        chip.launch,
+        lambda: chip.d.alloc(64),
+        lambda: chip.get(chip.a),
+    ):
         with pytest.raises(DeviceLost, match="the device was lost in kernel scale"):
             attempt()
 

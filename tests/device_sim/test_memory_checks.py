@@ -47,16 +47,16 @@ def test_use_after_free_and_double_free():
     chip.d.free(chip.b)
     with pytest.raises(MemoryFault, match=r"free: allocation 2 \(4096 bytes\) has been freed"):
         chip.d.free(chip.b)
-    with pytest.raises(MemoryFault, match="kernel scale: allocation 2 .* has been freed"):
+    with pytest.raises(MemoryFault, match=r"kernel scale: allocation 2 .* has been freed"):
         chip.launch()
-    with pytest.raises(MemoryFault, match="copy to the host: allocation 2 .* has been freed"):
+    with pytest.raises(MemoryFault, match=r"copy to the host: allocation 2 .* has been freed"):
         chip.get(chip.b)
 
 
 def test_freeing_what_a_queued_command_needs_is_refused():
     chip = Chip()
     chip.launch()
-    with pytest.raises(MemoryFault, match="allocation 1 .* is freed while the queued command scale still uses it"):
+    with pytest.raises(MemoryFault, match=r"allocation 1 .* is freed while the queued command scale still uses it"):
         chip.d.free(chip.a)
 
 

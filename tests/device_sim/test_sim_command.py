@@ -77,7 +77,9 @@ def test_the_same_script_gives_the_same_times(script):
 def test_a_fault_is_an_exception_at_the_read_and_no_wrong_number(tmp_path, kind, words, lost):
     (tmp_path / "plan.toml").write_text(f'[[fault]]\nkind = "{kind}"\nat = 2\n')
     env = {**os.environ, "LAZY_DRIVER": "simgpu", "LAZY_SIM_FAULTS": str(tmp_path / "plan.toml")}
-    done = subprocess.run([sys.executable, "-c", READS], env=env, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", READS], env=env, capture_output=True, text=True, timeout=120, check=True
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith(("value", "error"))]
     failed = [line for line in lines if line.startswith("error")]
     assert len(lines) == 5 and {line for line in lines if line not in failed} <= {"value 36.0"}

@@ -1,6 +1,7 @@
 """A Python driver through its C table and back is the same driver."""
 
 import ctypes as ct
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from lazy_backend.driver.native import NativeDriver, read_table
 class Recorder(Device):
     """Writes down what it is asked, and keeps memory in arrays."""
 
-    calls: list = []
+    calls: ClassVar[list] = []
 
     def properties(self):
         return Capabilities(level=2, name="recorder", language="c")

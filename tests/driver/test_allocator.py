@@ -1,16 +1,17 @@
-"""The caching allocator of csrc, over hostc: reuse, splitting and merging, statistics, what happens when memory is out."""
+"""The caching allocator of csrc, over hostc: reuse, splitting and merging, statistics, memory that is out."""
 
 import ctypes as ct
 import random
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from port_hostc import driver
 
 from lazy_backend.driver import discovery
-from port_hostc import driver
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
@@ -47,7 +48,8 @@ class Shim:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     built = tmp_path_factory.mktemp("shim") / "shim.so"
-    sources = [Path(__file__).with_name("allocator_shim.cpp"), *(ROOT / f"lazy_backend/csrc/{n}.cpp" for n in ("driver", "allocator"))]
+    csrc = [ROOT / f"lazy_backend/csrc/{name}.cpp" for name in ("driver", "allocator")]
+    sources = [Path(__file__).with_name("allocator_shim.cpp"), *csrc]
     subprocess.run(["g++", "-std=c++20", "-O1", "-shared", "-fPIC", *map(str, sources), "-o", str(built)], check=True)
     shim = Shim(ct.CDLL(str(built)))
     shim.c.shim_use.argtypes = (ct.c_void_p,)
@@ -74,7 +76,7 @@ def test_small_requests_share_a_segment(a):
     blocks = [a.allocate(1000) for _ in range(100)]
     assert a.current("segment") == 1 and a.current("reserved_bytes") == 2 * MIB
     places = sorted(a.c.shim_place(b) for b in blocks)
-    assert all(q - p >= 1024 for p, q in zip(places, places[1:]))
+    assert all(q - p >= 1024 for p, q in pairwise(places))
     for block in blocks:
         a.c.shim_free(block)
 
@@ -124,7 +126,9 @@ def test_the_limit_is_an_out_of_memory_error_that_says_so(a):
     with pytest.raises(MemoryError) as caught:
         a.allocate(50 * MIB)
     status, text = caught.value.args
-    assert status == 1 and "tried to allocate 52428800 bytes (50 MiB); 40 MiB allocated" in text and "limit 64 MiB" in text
+    assert (
+        status == 1 and "tried to allocate 52428800 bytes (50 MiB); 40 MiB allocated" in text and "limit 64 MiB" in text
+    )
     assert a.stat("num_ooms") == ooms + 1
     a.c.shim_free(kept)
 
@@ -167,7 +171,7 @@ def test_random_traffic_keeps_blocks_apart_and_counts_right(a):
             block = a.allocate(int(2 ** rng.uniform(0, 22)))
             alive[block] = (a.c.shim_place(block), a.c.shim_bytes(block))
     spans = sorted(alive.values())
-    assert all(p + n <= q for (p, n), (q, _) in zip(spans, spans[1:]))
+    assert all(p + n <= q for (p, n), (q, _) in pairwise(spans))
     assert a.current("allocated_bytes") == sum(n for _, n in spans) and a.current("allocation") == len(alive)
     for block in alive:
         a.c.shim_free(block)

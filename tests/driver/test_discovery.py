@@ -3,9 +3,9 @@
 import ctypes as ct
 
 import pytest
+from port_hostc import SOURCE, driver
 
 from lazy_backend.driver import abi, cc, discovery, errors
-from port_hostc import SOURCE, driver
 
 
 def test_the_drivers_of_the_tree_are_announced():
@@ -53,7 +53,6 @@ def test_a_driver_built_for_an_older_minor_version_loads(monkeypatch):
     monkeypatch.setattr("lazy_backend.driver.native.abi.DriverApi", Grown)
     opened = discovery.load(str(driver())).open()
     assert opened.api.later is None and opened.open(0).properties().level == 2
-
 
 
 def test_a_driver_of_a_newer_major_version_is_refused_with_the_reason():

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from port_hostc import SOURCE
 
 from lazy_backend.driver import cc
 from lazy_backend.porting import show
 from lazy_backend.porting.check import Report, Result, run
 from lazy_backend.porting.new import Language, scaffold
 from lazy_backend.porting.stages import STAGES
-from port_hostc import SOURCE
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/porting.md").read_text()
@@ -119,8 +119,8 @@ def test_a_check_that_kills_its_process_fails_and_the_rest_goes_on(tmp_path):
     )
     text = text.replace(
         "/* [table] */\nstatic",
-        "static lazy_status copy_d2d(lazy_device d, lazy_queue q, lazy_mem a, uint64_t i, lazy_mem b, uint64_t j, uint64_t n)"
-        " { (void)copy_d2d_; return *(volatile lazy_status *)(a->bytes & 0); }\nstatic",
+        "static lazy_status copy_d2d(lazy_device d, lazy_queue q, lazy_mem a, uint64_t i, lazy_mem b, uint64_t j,"
+        " uint64_t n) { (void)copy_d2d_; return *(volatile lazy_status *)(a->bytes & 0); }\nstatic",
     )
     report = run(str(cc.shared_library(text, "-O1")), [0, 1], tmp_path / "report.json", fresh=True)
     died = [r for r in report.of(1) if r.status == "fail"]

@@ -1,4 +1,4 @@
-"""Each planted bug is found by the check that should find it, with words that name the cause; the correct chip passes."""
+"""Each planted bug is found by the check that should find it, in words that name the cause; the sound chip passes."""
 
 import re
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from lazy_backend.porting.bench import Bench, CheckFailed, NotOffered
@@ -17,7 +19,7 @@ def more_checks() -> list[Check]:
     """A check for each structural op and each scalar function."""
     from lazy_backend.porting import core_cases
 
-    return [Check(name, f"core op {name}", lambda b, name=name: run_cases(b, name), 300) for name in core_cases.names()]
+    return [Check(name, f"core op {name}", partial(run_cases, name=name), 300) for name in core_cases.names()]
 
 
 def run_cases(b: Bench, name: str) -> str:

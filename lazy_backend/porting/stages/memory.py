@@ -22,10 +22,11 @@ def round_trip(b: Bench) -> str:
         data = bytes_of(size, size)
         got = b.get(b.upload(data), size)
         wrong = np.flatnonzero(got != data)
+        cause = "the last byte alone: a size rounded down?" if wrong.tolist() == [size - 1] else "is a copy cut short?"
         expect(
             wrong.size == 0,
             f"{size} bytes: {wrong.size} differ after copy_h2d and copy_d2h, the first at {wrong[:1]}; "
-            f"{'the last byte alone: a size rounded down?' if wrong.tolist() == [size - 1] else 'is a copy cut short?'}",
+            f"{cause}",
         )
     return f"{len(SIZES)} sizes up to {SIZES[-1] >> 20} MiB"
 
@@ -56,7 +57,9 @@ def offsets(b: Bench) -> None:
         data = bytes_of(offset, count)
         model[offset : offset + count] = data
         b.put(mem, data, offset)
-        expect((b.get(mem, count, offset=offset) == data).all(), f"{count} bytes at offset {offset} read back differently")
+        expect(
+            (b.get(mem, count, offset=offset) == data).all(), f"{count} bytes at offset {offset} read back differently"
+        )
     expect((b.get(mem, size) == model).all(), "a copy with an offset changed bytes outside its range")
 
 
@@ -95,7 +98,7 @@ def alignment(b: Bench) -> str:
 
 
 @check()
-def host_pointer_sees_the_same_bytes(b: Bench) -> str:
+def host_pointer_sees_the_same_bytes(b: Bench) -> str | None:
     """The host's address of an allocation shows what copies wrote, and the other way round."""
     if not b.caps.host_visible:
         return "not host visible"
@@ -168,7 +171,9 @@ def memory_does_not_leak(b: Bench) -> str:
     before = _resident()
     cycle(64)
     grown = _resident() - before
-    expect(grown < 64 << 20, f"64 cycles of alloc, copy and free of 4 MiB grew the process by {grown >> 20} MiB: a leak")
+    expect(
+        grown < 64 << 20, f"64 cycles of alloc, copy and free of 4 MiB grew the process by {grown >> 20} MiB: a leak"
+    )
     return f"{max(0, grown) >> 10} KiB"
 
 
@@ -182,7 +187,9 @@ def exhaustion_is_an_error(b: Bench) -> str:
     except Unsupported:
         raise  # alloc is still a stub
     except DriverError as error:
-        expect(False, f"an allocation of 2^60 bytes fails with {type(error).__name__}: it must be OUT_OF_MEMORY ({error})")
+        expect(
+            False, f"an allocation of 2^60 bytes fails with {type(error).__name__}: it must be OUT_OF_MEMORY ({error})"
+        )
     else:
         with contextlib.suppress(DriverError):
             b.device.free(mem)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lazy_backend.porting import torch_run
 from lazy_backend.porting.bench import Bench, CheckFailed
 from lazy_backend.porting.train import MODELS
@@ -15,9 +17,7 @@ TOLERANCE = 1e-4
 
 def more_checks() -> list[Check]:
     """A check for each model of `lazy_backend.porting.train`."""
-    return [
-        Check(name, f"trains: {name}", lambda b, name=name: trains(b, name), SECONDS) for name in MODELS
-    ]
+    return [Check(name, f"trains: {name}", partial(trains, name=name), SECONDS) for name in MODELS]
 
 
 def trains(b: Bench, name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lazy_backend.porting import torch_run
 from lazy_backend.porting.bench import Bench, CheckFailed
 
@@ -23,7 +25,7 @@ SECONDS = 900.0
 def more_checks() -> list[Check]:
     """A check for each family."""
     return [
-        Check(name, f"operator samples: {name}", lambda b, pattern=pattern: samples(b, pattern), SECONDS)
+        Check(name, f"operator samples: {name}", partial(samples, pattern=pattern), SECONDS)
         for name, pattern in FAMILIES.items()
     ]
 

@@ -92,7 +92,9 @@ def buffers_with_offsets(b: Bench) -> None:
         launch(b, made, (100, 1, 1), AT_EACH, [Buffer(src, offset), Buffer(dst, 2 * step), _scalar(1, "f4")])
         got = b.get(dst, 100, np.float32, 2 * step)
         first = offset // 4
-        expect((got == x[first : first + 100]).all(), f"a buffer argument with offset {offset} begins at {got[0] * 4:g}")
+        expect(
+            (got == x[first : first + 100]).all(), f"a buffer argument with offset {offset} begins at {got[0] * 4:g}"
+        )
 
 
 @check()
@@ -274,7 +276,9 @@ def bad_source_is_refused(b: Bench) -> str:
     except BuildFailed as error:
         expect(len(str(error)) > 40, f"the error holds no compiler's words: {error}")
     except DriverError as error:
-        raise CheckFailed(f"a program that does not compile gives {type(error).__name__}: it must be BUILD_FAILED") from None
+        raise CheckFailed(
+            f"a program that does not compile gives {type(error).__name__}: it must be BUILD_FAILED"
+        ) from None
     else:
         raise CheckFailed("program_load accepted a text that is no program")
     kernel(b, "scale", _scale)

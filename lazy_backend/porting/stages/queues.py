@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,7 @@ def events_from_other_threads(b: Bench) -> None:
     mem = b.alloc(1 << 16)
     failures: list[BaseException] = []
 
-    def wait(event: object) -> None:
+    def wait(event: Any) -> None:
         try:
             b.device.event_query(event)
             b.device.event_wait(event)

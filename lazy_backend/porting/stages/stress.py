@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from . import check
 def random_traffic(b: Bench) -> str:
     """Thousands of allocations, copies and frees in random order keep every byte."""
     random = np.random.default_rng(0)
-    alive: list[tuple[object, np.ndarray]] = []
+    alive: list[tuple[Any, np.ndarray]] = []
     for step in range(4000):
         if alive and random.random() < 0.45:
             mem, data = alive.pop(int(random.integers(len(alive))))
