@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from codegen import linalg
 from codegen.builder import Builder, V
 from codegen.emit import registers
 from codegen.kernels.contraction import Operand, Output
@@ -37,9 +38,18 @@ class Anchored:
     def key(self) -> tuple[Any, ...]:
         """All that decides the kernels."""
         target = self.target and (self.target.shape, self.target.strides, self.target.dtype, self.target.wide)
-        sources = tuple((s.root, s.program.key()) for s in self.sources)
+        sources = tuple(s.program.key() for s in self.sources)
         shapes = tuple((v.shape, v.dtype) for v in self.node.outputs)
         return self.node.op, repr(self.node.attrs), shapes, sources, self.sink.program.key(), target
+
+
+    def simplified(self) -> tuple[Anchored, str]:
+        """With programs that went through `codegen.linalg`, and the modules that they were read from."""
+        made = [linalg.simplify(s.program) for s in self.sources]
+        sink, module = linalg.simplify(self.sink.program)
+        sources = [Source(program, s.shape) for (program, _), s in zip(made, self.sources, strict=True)]
+        modules = "".join(text for _, text in made) + module
+        return Anchored(self.node, sources, Sink(sink), self.target), modules
 
 
 def kernels(name: str, anchored: Anchored, caps: Any) -> Steps:

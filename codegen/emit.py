@@ -168,13 +168,25 @@ class Emitter:
         result = k.map(fn, *map(self.value, instr.args), to=instr.dtype)
         return result if fn in EXACT else k.round_to(result, instr.dtype)
 
+    def _mlir(self, instr: Instr) -> V:
+        """One MLIR operation on values of one type; it knows the sign of integers, so dtypes are only names here."""
+        k, op = self.k, instr.data[0]
+        values = [self.value(a) for a in instr.args]
+        if op == "arith.select":
+            return k.select(values[0], *(k.bitcast(v, instr.dtype) for v in values[1:]))
+        if op == "arith.bitcast":
+            return k.bitcast(values[0], instr.dtype)
+        width = max(v.width for v in values)
+        return k.bitcast(k.emit(op, *(k.broadcast(v, width) for v in values)), instr.dtype)
+
     def _acc(self, instr: Instr) -> V:
         return self.accumulators[instr.data[0]]
 
 
 _EMIT = {
     "load": Emitter._load, "const": Emitter._const, "scalar": Emitter._scalar, "index": Emitter._index,
-    "inside": Emitter._inside, "map": Emitter._map, "acc": Emitter._acc,
+    "inside": Emitter._inside, "map": Emitter._map, "mlir": Emitter._mlir,
+    "acc": Emitter._acc,
 }  # fmt: skip
 
 

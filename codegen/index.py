@@ -198,7 +198,18 @@ class Expr:
         return result
 
 
+    def redirect(self, number: Callable[[int], int]) -> Expr:
+        """The expression with the instructions behind its dynamic indices renumbered."""
+        return Expr(self.const, tuple((_redirect(a, number), c) for a, c in self.terms))
+
+
 ZERO = Expr()
+
+
+def _redirect(atom: Atom, number: Callable[[int], int]) -> Atom:
+    if isinstance(atom, Dyn):
+        return Dyn(number(atom.id), atom.size, atom.vars)
+    return atom if isinstance(atom, Var) else type(atom)(atom.expr.redirect(number), atom.by)
 
 
 def _coarse(expr: Expr, by: int) -> tuple[int, Expr, Expr] | None:

@@ -25,6 +25,7 @@ class Instr(NamedTuple):
     index    (expr,)                       -          the value of an index expression
     inside   (expr, lo, hi)                -          lo <= expr < hi
     map      (fn,)                         operands   the scalar catalogue
+    mlir     (operation,)                  operands   one MLIR operation (see `codegen.linalg`)
     acc      (reduction,)                  -          the result of a reduction, after its loop
     """
 
@@ -69,6 +70,7 @@ class Program:
     instrs: list[Instr] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)  # instructions that are used beside stores and reductions
     buffers: list[Buffer] = field(default_factory=list)
     scalars: list[tuple[int, str]] = field(default_factory=list)
     offsets: list[tuple[tuple[str, int], int]] = field(default_factory=list)  # (ref, elements)
@@ -87,7 +89,11 @@ class Program:
         return self._ids[instr]
 
     def _append(self, instr: Instr) -> int:
-        own = (e.vars for e in expressions(instr))
+        own = [e.vars for e in expressions(instr)]
+        if instr.op == "acc":
+            own.append(frozenset(self.vars) - self.reduced)
+            if self.reductions:
+                own = [self.dependence[self.reductions[instr.data[0]].value] - self.reduced]
         self.dependence.append(frozenset().union(*own, *(self.dependence[a] for a in instr.args)))
         self.instrs.append(instr)
         return len(self.instrs) - 1
@@ -118,7 +124,7 @@ class Program:
         buffers = tuple((b.dtype, i in written) for i, b in enumerate(self.buffers))
         scalars = tuple(dtype for _, dtype in self.scalars)
         return (
-            self.vars, self.reduced, tuple(self.instrs), tuple(self.reductions), tuple(self.stores),
+            self.vars, self.reduced, tuple(self.instrs), tuple(self.reductions), tuple(self.stores), tuple(self.roots),
             buffers, scalars, len(self.offsets), self.wide,
         )  # fmt: skip
 
@@ -131,10 +137,11 @@ class Program:
     def rewrite(self, vars: tuple[Var, ...], reduced: frozenset[Var], change: Callable[[Expr], Expr]) -> Program:
         """The same program over other loop variables."""
         new = Program(vars, reduced, buffers=self.buffers, scalars=self.scalars, offsets=self.offsets)
+        new.reductions = [r._replace(position=change(r.position)) for r in self.reductions]
         for i in self.instrs:
             new._append(i._replace(data=tuple(change(d) if isinstance(d, Expr) else d for d in i.data)))
-        new.reductions = [r._replace(position=change(r.position)) for r in self.reductions]
         new.stores = [s._replace(expr=change(s.expr)) for s in self.stores]
+        new.roots = self.roots
         return new
 
     def accesses(self) -> Iterable[Expr]:

@@ -47,7 +47,8 @@ def lower_operands(fusion: Fusion, group: Group, locations: Mapping[Value, Locat
     for value in group.anchor.inputs:
         program = Program(space(value.shape))
         root = Lowering(fusion, group, locations, program).value(value, identity(program.vars))
-        sources.append(Source(program, root, value.shape))
+        program.roots = [root]
+        sources.append(Source(program, value.shape))
     return sources
 
 

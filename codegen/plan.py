@@ -42,7 +42,8 @@ class Temp(NamedTuple):
 
 @dataclass
 class KernelSource:
-    """One kernel. key: hex digest of its structure; equal keys are equal kernels. mlir: as the builder wrote it.
+    """One kernel. key: hex digest of its structure; equal keys are equal kernels. mlir: as the builder wrote it;
+    linalg: what it was made from, `linalg` on tensors after the upstream passes, one module for each operand.
 
     `origins`: the window nodes that it computes, of the first group that asked for it;
     `name` is the function's name inside `source`.
@@ -53,6 +54,7 @@ class KernelSource:
     mlir: str
     language: str
     origins: list[int] = field(default_factory=list)
+    linalg: str = ""
 
     @functools.cached_property
     def source(self) -> str:

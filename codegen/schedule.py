@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from codegen import linalg
 from codegen.anchors import Anchored, kernels
 from codegen.fusion import Fusion
 from codegen.groups import IN_PLACE, Group, identity, nbytes, space
@@ -124,8 +125,10 @@ class _Scheduler:
             key = (self.caps, "flat", sets, shared, batch.program.key())
             if key not in _cache:
                 name, digest = names(key)
-                source = flat.Flat(batch.program, sets, shared).build(name, self.caps)
-                _cache[key] = self._compiled(digest, [Step(name, source, (), (0, 0, 0), (0, 0, 0))], now[0][0]), []
+                program, module = linalg.simplify(batch.program)
+                kernel = flat.Flat(program, sets, shared).build(name, self.caps)
+                steps = [Step(name, kernel, (), (0, 0, 0), (0, 0, 0))]
+                _cache[key] = self._compiled(digest, steps, module, now[0][0]), []
             lengths = [length for _, _, length in now] + [0] * (sets - len(now))
             chunk = flat.chunk_length(lengths, self.caps)
             args, last = [Arg("bytes", chunk, "i32")], []
@@ -171,9 +174,10 @@ class _Scheduler:
         key = (self.caps, program.key())
         if key not in _cache:
             name, digest = names(key)
-            kernel = nest.build(name, program, self.caps)
+            simple, module = linalg.simplify(program)
+            kernel = nest.build(name, simple, self.caps)
             steps = [Step(name, kernel.mlir, ("loops",), kernel.global_size, kernel.local_size)]
-            _cache[key] = self._compiled(digest, steps, group), []
+            _cache[key] = self._compiled(digest, steps, module, group), []
         self._launch(key, {"loops": program}, group)
 
     def _anchored(self, group: Group) -> None:
@@ -202,16 +206,17 @@ class _Scheduler:
         key = (self.caps, anchored.key())
         if key not in _cache:
             name, digest = names(key)
-            made = kernels(name, anchored, self.caps)
-            _cache[key] = self._compiled(digest, made.steps, group), made.temps
+            simple, module = anchored.simplified()
+            made = kernels(name, simple, self.caps)
+            _cache[key] = self._compiled(digest, made.steps, module, group), made.temps
         self._launch(key, programs, group)
 
-    def _compiled(self, digest: str, steps: Sequence[Any], group: Group) -> list[Compiled]:
+    def _compiled(self, digest: str, steps: Sequence[Any], module: str, group: Group) -> list[Compiled]:
         origins = sorted({n.origin for n in group.nodes})
         language = self.caps.language
         return [
             Compiled(
-                KernelSource(f"{digest}{i}", s.name, s.mlir, language, origins),
+                KernelSource(f"{digest}{i}", s.name, s.mlir, language, origins, module),
                 s.args, s.global_size, s.local_size,
             )
             for i, s in enumerate(steps)

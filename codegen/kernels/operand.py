@@ -21,11 +21,14 @@ Write = Callable[..., None]
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Instruction `root` of a program over `vars`, one variable a dim of the value."""
+    """The root of a program over `vars`, one variable a dim of the value."""
 
     program: Program
-    root: int
     shape: tuple[int, ...]
+
+    @property
+    def root(self) -> int:
+        return self.program.roots[0]
 
     @property
     def vars(self) -> tuple[Var, ...]:
@@ -71,7 +74,7 @@ class Source:
     @property
     def flops(self) -> int:
         """Elementwise operations for each element."""
-        return sum(self.program.instrs[i].op == "map" for i in needs(self.program, [self.root]))
+        return sum(self.program.instrs[i].op in ("map", "mlir") for i in needs(self.program, [self.root]))
 
 
 @dataclass(frozen=True, eq=False)
