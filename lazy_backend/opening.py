@@ -8,8 +8,9 @@ from lazy_backend import _C
 from lazy_backend.driver import discovery
 
 # _to_copy asks for another device's tensor too, which is no node of a window. linear would have linear_backward for its
-# gradient, for which DTensor has no rule; its parts fuse as well.
-_NOT_RECORDED = frozenset({"aten._to_copy.default", "aten._to_copy.out", "aten.linear.default"})
+# gradient, for which DTensor has no rule; its parts fuse as well. clone is how conjugate and negative views are resolved:
+# its copy_ looks at their bits.
+_NOT_RECORDED = frozenset({"aten._to_copy.default", "aten._to_copy.out", "aten.linear.default", "aten.clone.default"})
 # The Meta kernels live as long as their library.
 _kept: list[torch.library.Library] = []
 
