@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
 from functools import partial
 from typing import Any
 
@@ -18,19 +18,27 @@ from ops_core.lowering.schema import Op
 _KEYS = ("Meta", "PrivateUse1", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
 
 
+# PyTorch's own Meta kernels of these want the optional biases.
+_REPLACED = ("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl")
+
+
 def without_meta() -> list[Op]:
     """The overloads that lower to core ops and of which PyTorch cannot say the shape."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     names = [name for name in sorted(torch._C._dispatch_get_all_op_names()) if name.startswith("aten::")]
     ops = (routes.overload(name) for name in names if not any(has(name, key) for key in _KEYS))
-    return [op for op in ops if routes.route_of(op) in ("core", "decomposed")]
+    lowered = (op for op in ops if routes.route_of(op) in ("core", "decomposed"))
+    return [op for op in lowered if not op.out_names or op.twin is not None]
 
 
 def register() -> torch.library.Library:
     """Give each of them a Meta kernel; the kernels live as long as the library that is returned."""
     library = torch.library.Library("aten", "IMPL", "Meta")
-    for op in without_meta():
-        library.impl(op.func.name().removeprefix("aten::"), partial(infer, op), "Meta")
+    ops = without_meta() + [routes.overload(name) for name in _REPLACED]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch remarks on what is replaced
+        for op in ops:
+            library.impl(op.func.name().removeprefix("aten::"), partial(infer, op), "Meta", allow_override=True)
     return library
 
 
@@ -79,7 +87,10 @@ def _returned(op: Op, bound: dict[str, Any], outputs: list[Any]) -> Any:
         if alias is not None:
             results.append(bound[alias])
         elif position < len(outputs) and isinstance(outputs[position], Value):
-            results.append(fresh(outputs[position]))
+            value = outputs[position]
+            results.append(torch.empty(value.shape, dtype=_torch_dtype(value), device="meta"))
+        elif position < len(outputs) and outputs[position] is None:
+            results.append(None)
         else:
             raise NotImplementedError(f"{op.name}: result {position}")
     return results[0] if len(results) == 1 else tuple(results) if results else None
