@@ -75,10 +75,12 @@ class Keys(NamedTuple):
 
     @property
     def block(self) -> int:
+        """Keys in a block."""
         return self.vectors * self.width
 
     @property
     def blocks(self) -> int:
+        """How many blocks there are."""
         return ceil(self.count / self.block)
 
     def start(self, k: Builder, number: V, v: V | int) -> V:
@@ -93,6 +95,7 @@ class Keys(NamedTuple):
 
 
 def key_blocks(count: int, caps: Any) -> Keys:
+    """How `count` keys are cut into blocks."""
     width = lanes(caps, 4, count)
     return Keys(count, width, min(KEY_VECTORS, ceil(count / width)))
 
@@ -177,7 +180,8 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
                 for n, scores in enumerate(score_tile(k, spec, scratch, keys, rows, at)):
                     k.store(scratch["p"], n * keys.width, scores)
                 with k.for_(0, rows) as r:
-                    line = [k.load(scratch["p"], r.iv * keys.block + v * keys.width, keys.width) for v in range(keys.vectors)]
+                    places = [r.iv * keys.block + v * keys.width for v in range(keys.vectors)]
+                    line = [k.load(scratch["p"], p, keys.width) for p in places]
                     line = masked(k, spec, keys, outer.iv, line, i + r.iv, read_bias, here)
                     soften(k, scratch, line, at + r.iv, r.iv, keys, spec.value_depth, offsets, width)
                 for start in range(0, len(offsets), TILE_VECTORS):
@@ -267,7 +271,8 @@ def masked(
         start = keys.start(k, number, v)
         if read_bias:
             bias = read_bias([*here, i, start], 3 if keys.width > 1 else None, keys.width)
-            scores = k.select(bias, scores, -math.inf) if spec.boolean else fma(k, bias, k.const(LOG2_E, "f32", keys.width), scores)
+            scaled = k.const(LOG2_E, "f32", keys.width)
+            scores = k.select(bias, scores, -math.inf) if spec.boolean else fma(k, bias, scaled, scores)
         seen = keys.fresh(k, number, v)
         if spec.causal:
             past = start + k.iota(keys.width) <= i
@@ -309,7 +314,7 @@ def add_values(
             *multiply(
                 k, loop.args, rows, (0, keys.width),
                 lambda r, lane: k.load(scratch["p"], r * keys.block + loop.iv * keys.width + lane),
-                lambda lane: [read([*here, start + lane, offset], 3 if width > 1 else None, width) for offset in offsets],
+                lambda lane: [read([*here, start + lane, at], 3 if width > 1 else None, width) for at in offsets],
             )
         )  # fmt: skip
     for p, v in zip(places, loop.results, strict=True):

@@ -15,8 +15,23 @@ from typing import Any, NamedTuple
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.attention import (
-    LN_2, LOG2_E, TILE_ROWS, TILE_VECTORS, AttentionSpec, Bind, Keys, clear, column_offsets, key_blocks,
-    load_keys, masked, multiply, power, renamed, row_lanes, score_tile,
+    LN_2,
+    LOG2_E,
+    TILE_ROWS,
+    TILE_VECTORS,
+    AttentionSpec,
+    Bind,
+    Keys,
+    clear,
+    column_offsets,
+    key_blocks,
+    load_keys,
+    masked,
+    multiply,
+    power,
+    renamed,
+    row_lanes,
+    score_tile,
 )  # fmt: skip
 from codegen.kernels.blocks import at_most, lanes, store_row
 from codegen.kernels.contraction import fma
@@ -121,14 +136,14 @@ def gradient_step(
                 put_tile(k, m.p, keys, at, score_tile(k, spec, {"q": m.q, "k": m.k}, keys, rows, at))
                 put_tile(k, m.ds, keys, at, weight_gradient_tile(k, m, keys, rows, at, value_depth))
                 with k.for_(0, rows) as r:
-                    query = i + r.iv
-                    lse = k.load(rest, (head * spec.queries + query) * 2)
+                    number = i + r.iv
+                    lse = k.load(rest, (head * spec.queries + number) * 2)
                     # A query that belongs to another tile has no weight here.
-                    lse = k.select(query >= nominal, lse, math.inf) if spec.queries % block else lse
-                    delta = k.load(rest, (head * spec.queries + query) * 2 + 1)
+                    lse = k.select(number >= nominal, lse, math.inf) if spec.queries % block else lse
+                    delta = k.load(rest, (head * spec.queries + number) * 2 + 1)
                     places = [(at + r.iv) * keys.block + v * keys.width for v in range(keys.vectors)]
                     line = [k.load(m.p, p, keys.width) for p in places]
-                    line = masked(k, spec, keys, outer.iv, line, query, read_bias, here)
+                    line = masked(k, spec, keys, outer.iv, line, number, read_bias, here)
                     for p, scores in zip(places, line, strict=True):
                         weight = power(k, scores - lse)
                         k.store(m.ds, p, weight * (k.load(m.ds, p, keys.width) - delta))
@@ -228,13 +243,14 @@ def add_queries(
         places = [base + (r * spec.depth + offset) for r in range(rows) for offset in part]
         with k.for_(0, keys.vectors, init=[k.load(queries, p, width) for p in places]) as loop:
             first = keys.start(k, number, loop.iv)
+
+            def keys_at(lane: V, first: V = first, part: list[int] = part) -> list[V]:
+                return [read([*here, first + lane, at], 3 if width > 1 else None, width) for at in part]
+
             loop.yield_(
                 *multiply(
                     k, loop.args, rows, (0, keys.width),
-                    lambda r, lane: k.load(m.ds, (at + r) * keys.block + loop.iv * keys.width + lane),
-                    lambda lane: [
-                        read([*here, first + lane, offset], 3 if width > 1 else None, width) for offset in part
-                    ],
+                    lambda r, lane: k.load(m.ds, (at + r) * keys.block + loop.iv * keys.width + lane), keys_at,
                 )
             )  # fmt: skip
         for p, v in zip(places, loop.results, strict=True):
@@ -253,7 +269,7 @@ def add_keys(k: Builder, target: Buf, weights: Buf, rows: Buf, keys: Keys, block
             sums = multiply(
                 k, [k.load(target, p, width) for p in places], high, (0, block),
                 lambda r, query: k.load(weights, query * keys.block + tile.iv + r),
-                lambda query: [k.load(rows, query * depth + offset, width) for offset in part],
+                lambda query, part=part: [k.load(rows, query * depth + at, width) for at in part],  # type: ignore[misc]
             )  # fmt: skip
             for p, v in zip(places, sums, strict=True):
                 k.store(target, p, v)

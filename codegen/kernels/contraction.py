@@ -21,8 +21,8 @@ Store = Callable[..., None]
 class Operand(NamedTuple):
     """A matrix (per batch) that is read.
 
-    bind        called once for each kernel that reads it: declares the kernel's arguments for it and returns
-                load(batch, i, j, width=1) -> V of `dtype`; with width > 1 a vector along dim `contiguous` from (i, j) on.
+    bind        called once for each kernel that reads it: declares the arguments and returns
+                load(batch, i, j, width=1) -> V of `dtype`; with width > 1 a vector along `contiguous` from (i, j) on.
                 Asked only for elements that exist.
     dtype       of the loaded value, in registers
     contiguous  the dim with stride 1 in memory (0 or 1), None if there is none: load is then called with width=1 only

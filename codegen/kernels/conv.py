@@ -13,7 +13,7 @@ computed and not stored. On a GPU the product gathers from the input itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import pairwise, product
 from math import ceil, gcd, prod
 from typing import Any, NamedTuple
 
@@ -81,6 +81,7 @@ class Axis(NamedTuple):
 
     @property
     def phases(self) -> int:
+        """How many phases of the input are met."""
         return min(self.taps, self.cycle)
 
     @property
@@ -211,7 +212,9 @@ def transposed(name: str, spec: ConvSpec, caps: Any) -> Steps:
             start = (first + pad - met[0] * dilation) // stride if met else 0
             axes.append(Axis(spec.x.shape[2 + d], ceil((sizes[d] - first) / stride), len(met), 1, spacing, -start))
         part = phase_product(f"{name}_{number}", spec, tuple(axes), taps, phase, (ins, outs), caps)
-        steps += [s._replace(args=tuple(a + len(temps) if isinstance(a, int) else a for a in s.args)) for s in part.steps]
+        for step in part.steps:
+            args = tuple(a + len(temps) if isinstance(a, int) else a for a in step.args)
+            steps.append(step._replace(args=args))
         temps += part.temps
     return Steps(steps, temps)
 
@@ -246,7 +249,7 @@ def correlate(
     name: str, spec: ConvSpec, axes: tuple[Axis, ...], a: Operand, channels: int, outs: int,
     place: Callable[[Index], list[V | int]], caps: Any,
 ) -> Steps:  # fmt: skip
-    """out[n, (group, i), place(u)] = sum over channels c and taps t of a[i, (c, t)] x[n, (group, c), u * step + ...]."""
+    """out[n, (group, i), place(u)] = sum over c, t of a[i, (c, t)] x[n, (group, c), u * step + t * spacing - pad]."""
     counts = [ax.taps for ax in axes]
     taps = prod(counts)
     outputs = [ax.outputs for ax in axes]
@@ -272,8 +275,9 @@ def correlate(
         write = spec.out.bind(k)
 
         def store(z: V, i: V, j: V, acc: V, width: int = 1) -> None:
-            u = [j // s % n if d else j // s for d, (s, n) in enumerate(zip(strides, extents(strides, span), strict=True))]
-            inside = [at < n for at, n, e in zip(u[1:-1], outputs[1:-1], extents(strides, span)[1:-1], strict=True) if n < e]
+            sizes = extents(strides, span)
+            u = [j // s % n if d else j // s for d, (s, n) in enumerate(zip(strides, sizes, strict=True))]
+            inside = [at < n for at, n, e in zip(u[1:-1], outputs[1:-1], sizes[1:-1], strict=True) if n < e]
             along = 1 + len(axes) if width > 1 else None
             channel = z % groups * outs + i
             if inside:
@@ -300,7 +304,7 @@ def correlate(
 
 def extents(strides: Sequence[int], span: int) -> list[int]:
     """Sizes of the dims that have these strides, of which the last is 1."""
-    return [span, *(a // b for a, b in zip(strides, strides[1:], strict=False))]
+    return [span, *(a // b for a, b in pairwise(strides))]
 
 
 def named(steps: Sequence[Step], **temps: int) -> list[Step]:
@@ -309,6 +313,7 @@ def named(steps: Sequence[Step], **temps: int) -> list[Step]:
 
 
 def planes_bytes(x: Tensor, layout: Planes, spec: ConvSpec) -> int:
+    """Bytes of all planes of x."""
     return x.shape[0] * x.shape[1] * layout.size * BY_NAME[spec.acc].bytes
 
 
@@ -359,7 +364,8 @@ def spread(name: str, x: Tensor, argument: str, layout: Planes, spec: ConvSpec, 
         a = layout.axes[d]
         lo, hi = a.valid(phase[d])
         first = phase[d] * a.spacing % a.step - a.pad
-        vector = lanes(caps, BY_NAME[spec.acc].bytes, max(hi - lo, 1)) if d == rank - 1 and x.contiguous and a.step == 1 else 1
+        plain = d == rank - 1 and x.contiguous and a.step == 1
+        vector = lanes(caps, BY_NAME[spec.acc].bytes, max(hi - lo, 1)) if plain else 1
         whole = lo + (hi - lo) // vector * vector
         for low, high, step in ((lo, whole, vector), (whole, hi, 1)):
             if low < high:

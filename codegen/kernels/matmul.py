@@ -25,7 +25,9 @@ FEWEST_REGISTERS = 16
 # (rows, vectors) of a register tile, best first where they cost the same. 4 x 4 vectors read one operand register for
 # two multiply-adds and hold B's row across 4 of them. benchmarks/kernels.py `sgemm`: 1024^3 4x4 228 GFLOP/s, 8x3 228,
 # 8x2 226, 12x2 208, 14x2 178 (A's rows alias in the first-level cache); MKL 203.
-REGISTER_TILES = ((4, 4), (8, 3), (6, 4), (8, 2), (4, 3), (4, 2), (6, 2), (3, 4), (2, 4), (2, 8), (1, 8), (8, 1), (4, 1))
+REGISTER_TILES = (
+    (4, 4), (8, 3), (6, 4), (8, 2), (4, 3), (4, 2), (6, 2), (3, 4), (2, 4), (2, 8), (1, 8), (8, 1), (4, 1),
+)  # fmt: skip
 
 # A multiply-add has this latency in cycles: a tile of fewer vectors waits for itself.
 FMA_LATENCY = 4
@@ -90,10 +92,12 @@ class MatmulSpec(NamedTuple):
 
     @property
     def itemsize(self) -> int:
+        """Bytes of an element of the sum."""
         return BY_NAME[self.acc].bytes
 
     @property
     def pieces(self) -> int:
+        """How many partial sums there are for each element."""
         return ceil(self.k / self.piece) if self.piece else 1
 
     @property
@@ -180,7 +184,7 @@ def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
     order = {s: i for i, s in enumerate(REGISTER_TILES)}
     pack = spec.k > 0 and spec.inner == 1 and (spec.b.contiguous != 1 or spec.m >= PACK_ROWS)
     evaluate = spec.n * spec.batch // distinct(spec) >= EVALUATE_COLUMNS and (
-        spec.a.flops > 0 or spec.a.contiguous != 1 and spec.m * spec.k * spec.itemsize > EVALUATE_BYTES
+        spec.a.flops > 0 or (spec.a.contiguous != 1 and spec.m * spec.k * spec.itemsize > EVALUATE_BYTES)
     )
     tiles = [Tile("panel", rows, vectors, pack, evaluate) for rows, vectors in fitting]
     return sorted(tiles, key=lambda t: (cycles(t), order.get((t.rows, t.vectors), len(order)), -t.vectors))
@@ -247,7 +251,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
             )  # fmt: skip
 
     def row_of_b(p: Term) -> list[V]:
-        if scratch:
+        if scratch and not isinstance(p, tuple):
             return [k.load(scratch, base + (p * span + v * width), width) for v in range(tile.vectors)]
         return [load_b(batch, p, j + offset, width) for offset in offsets]
 
@@ -260,8 +264,8 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
             a = [load_a(batch, i + r, p) for r in range(rows)]
             return [fma(k, a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
 
-        bounds = (lo, hi) if spec.inner == 1 else (0, spec.k // spec.inner)
-        with k.for_(*bounds, init=[zero] * (rows * tile.vectors)) as loop:
+        low, high = (lo, hi) if spec.inner == 1 else (0, spec.k // spec.inner)
+        with k.for_(low, high, init=[zero] * (rows * tile.vectors)) as loop:
             if spec.inner == 1:
                 loop.yield_(*add(loop.iv, loop.args))
             else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 GROUP_SIDE = 16
 # Terms that are staged at a time. 16 keeps two tiles of 64 x 16 floats and their padding within 8.5 KiB.
 DEPTH = 16
-# Elements in each direction for each work item, largest first: 4 x 4 reads 8 floats of local memory for 16 multiply-adds.
+# Elements in each direction for each work item, largest first: 4 x 4 reads 8 floats for 16 multiply-adds.
 PER_ITEM = (8, 4, 2, 1)
 
 
@@ -66,7 +66,7 @@ def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     zero = k.const(0, spec.acc)
 
     def stage(extent: int, along_k: bool, put: Callable[[V, V], None]) -> None:
-        """put(p, e) for every p < DEPTH and e < extent, spread over the work items so that neighbours read neighbours."""
+        """put(p, e) for p < DEPTH and e < extent, spread over the work items so that neighbours read neighbours."""
         for start in range(0, DEPTH * extent, side * side):
             at = item + start
             p, e = (at % DEPTH, at // DEPTH) if along_k else (at // extent, at % extent)

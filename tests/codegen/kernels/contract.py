@@ -18,7 +18,9 @@ MEMORY = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32, "f64": np.flo
 
 def to_memory(x: np.ndarray, dtype: str) -> np.ndarray:
     """Values as they lie in memory: bf16 by its bits, values being representable."""
-    return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16) if dtype == "bf16" else x.astype(MEMORY[dtype])
+    if dtype == "bf16":
+        return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return x.astype(MEMORY[dtype])
 
 
 def register(dtype: str) -> str:

@@ -60,7 +60,8 @@ def make_spec(q, k, v, causal, bias, **more):
 
 
 SHAPES = [
-    (1, 1, 8, 8, 8, 8), (2, 3, 64, 64, 64, 64), (1, 2, 100, 100, 40, 40), (1, 2, 33, 150, 24, 80), (1, 2, 130, 70, 128, 16),
+    (1, 1, 8, 8, 8, 8), (2, 3, 64, 64, 64, 64), (1, 2, 100, 100, 40, 40), (1, 2, 33, 150, 24, 80),
+    (1, 2, 130, 70, 128, 16),
     (1, 1, 9, 20, 5, 7), (1, 1, 257, 257, 96, 96), (1, 1, 20, 33, 72, 72),
 ]  # fmt: skip
 
@@ -72,12 +73,16 @@ def test_forward(shape, causal, bias):
     q, k, v = inputs(*shape)
     rng = np.random.default_rng(1)
     scores = (*q.shape[:3], k.shape[2])
-    given = None if bias is None else rng.random(scores) < 0.5 if bias == "bool" else rng.standard_normal(scores, np.float32)
+    given = None
+    if bias == "float":
+        given = rng.standard_normal(scores, np.float32)
     if bias == "bool":
+        given = rng.random(scores) < 0.5
         given[0, 0, 3] = False
     out, lse = np.empty((*q.shape[:3], v.shape[3]), np.float32), np.empty(q.shape[:3], np.float32)
-    spec = make_spec(q, k, v, causal, given, out=dense(out.shape, readonly=False), lse=dense(lse.shape, readonly=False))
-    launcher = Launcher(attention("attention", spec, CPU), {"q": [q], "k": [k], "v": [v], "bias": [given], "out": [out], "lse": [lse]})
+    written = {"out": dense(out.shape, readonly=False), "lse": dense(lse.shape, readonly=False)}
+    buffers = {"q": [q], "k": [k], "v": [v], "bias": [given], "out": [out], "lse": [lse]}
+    launcher = Launcher(attention("attention", make_spec(q, k, v, causal, given, **written), CPU), buffers)
     launcher.run()
     weights, exact_lse = softmax_scores(q, k, 0.3, causal, given)
     np.testing.assert_allclose(launcher.read("out", out), weights @ v, rtol=2e-5, atol=1e-5)
@@ -105,9 +110,11 @@ def test_backward(shape, causal, bias):
     grad = rng.standard_normal(out.shape)
     ds = weights * (grad @ v.astype(np.float64).swapaxes(-1, -2) - (grad * out).sum(-1, keepdims=True))
     exact = {"dq": 0.3 * ds @ k, "dk": 0.3 * ds.swapaxes(-1, -2) @ q, "dv": weights.swapaxes(-1, -2) @ grad}
-    read = {"q": q, "k": k, "v": v, "bias": given, "grad": grad.astype("f4"), "out": out.astype("f4"), "lse": lse.astype("f4")}
+    read = {"q": q, "k": k, "v": v, "bias": given}
+    read |= {name: x.astype("f4") for name, x in (("grad", grad), ("out", out), ("lse", lse))}
     written = {name: np.full(x.shape, np.nan, "f4") for name, x in exact.items()}
-    binds = [dense(read[n].shape) for n in ("grad", "out", "lse")] + [dense(x.shape, readonly=False) for x in written.values()]
+    binds = [dense(read[n].shape) for n in ("grad", "out", "lse")]
+    binds += [dense(x.shape, readonly=False) for x in written.values()]
     spec = make_spec(q, k, v, causal, given, out=None)
     steps = attention_backward("backward", spec, Gradients(*binds), CPU)
     launcher = Launcher(steps, {n: [x] for n, x in (read | written).items()})

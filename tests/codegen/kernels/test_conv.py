@@ -75,7 +75,8 @@ def test_forward(case, caps):
     x_shape, w_shape, stride, padding, dilation, groups = case
     rank = len(x_shape) - 2
     x, w = integers(*x_shape), integers(*w_shape, seed=1)
-    geometry = {"stride": spread_out(stride, rank), "padding": spread_out(padding, rank), "dilation": spread_out(dilation, rank)}
+    sizes = {"stride": stride, "padding": padding, "dilation": dilation}
+    geometry = {name: spread_out(value, rank) for name, value in sizes.items()}
     conv = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
     exact = conv(torch.from_numpy(x), torch.from_numpy(w), groups=groups, **geometry).numpy()
     np.testing.assert_array_equal(run(x, w, exact.shape, caps, groups=groups, **geometry), exact)
@@ -100,7 +101,8 @@ def test_transposed(case, caps):
     rank = len(x_shape) - 2
     x, w = integers(*x_shape), integers(*w_shape, seed=1)
     conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
-    exact = conv(torch.from_numpy(x), torch.from_numpy(w), None, stride, padding, output_padding, groups, dilation).numpy()
+    tensors = torch.from_numpy(x), torch.from_numpy(w)
+    exact = conv(*tensors, None, stride, padding, output_padding, groups, dilation).numpy()
     geometry = {"stride": (stride,) * rank, "padding": (padding,) * rank, "dilation": (dilation,) * rank}
     np.testing.assert_array_equal(run(x, w, exact.shape, caps, transposed=True, groups=groups, **geometry), exact)
 
@@ -108,7 +110,7 @@ def test_transposed(case, caps):
 @pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("case", FORWARD[:6], ids=str)
 def test_weight_gradient(case, caps):
-    """The gradient of a weight is a convolution with batch and channels exchanged; its kernel is the output's gradient."""
+    """It is a convolution with batch and channels exchanged, whose kernel is the gradient of the output."""
     x_shape, w_shape, stride, padding, dilation, _ = case
     x = torch.from_numpy(integers(*x_shape))
     w = torch.from_numpy(integers(*w_shape, seed=1)).requires_grad_()

@@ -1,4 +1,4 @@
-"""Products against float64 NumPy: every schedule, odd sizes, all transposes, prologue, epilogue, half types, integers."""
+"""Products against float64 NumPy: every schedule, odd sizes, all transposes, prologue, epilogue, all dtypes."""
 
 from itertools import product
 
@@ -38,7 +38,8 @@ def run(shape, layout="nn", dtype="f32", caps=CPU, tile=None, prologue=None, epi
     spec = MatmulSpec(
         batch, m, n, k, operand(dtype, sa, prologue), operand(dtype, sb, prologue), output(acc, so, epilogue), acc
     )
-    launcher = Launcher(matmul("product", spec, caps, tile), {"a": [a], "b": [b], "out": [np.empty(batch * m * n, MEMORY[acc])]})
+    out = np.empty(batch * m * n, MEMORY[acc])
+    launcher = Launcher(matmul("product", spec, caps, tile), {"a": [a], "b": [b], "out": [out]})
     launcher.run()
     got = launcher.read("out", np.empty((batch, n, m) if column_major else (batch, m, n), MEMORY[acc]))
     return (got.swapaxes(1, 2) if column_major else got), exact_a, exact_b
@@ -96,7 +97,8 @@ def test_an_output_that_is_contiguous_along_columns():
 
 
 def test_candidates_begin_with_the_heuristic():
-    spec = MatmulSpec(1, 4096, 4096, 64, operand("f32", (0, 64, 1)), operand("f32", (0, 4096, 1)), output("f32", (0, 4096, 1)))
+    a, b, out = operand("f32", (0, 64, 1)), operand("f32", (0, 4096, 1)), output("f32", (0, 4096, 1))
+    spec = MatmulSpec(1, 4096, 4096, 64, a, b, out)
     assert candidates(spec, CPU)[0] == Tile("panel", 4, 4, pack=True)
     assert candidates(spec._replace(m=4, k=4096), CPU)[0].pack is False
     assert candidates(spec._replace(m=32, n=32, k=65536), CPU)[0].splits > 1
