@@ -14,14 +14,15 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from codegen import schedule
-from codegen.functionalize import Window, functionalize
+from codegen.functionalize import Window, WindowNode, functionalize
 from codegen.plan import Arg, Plan
 from codegen.printer import print_kernel
-from lazy_backend import _C, cache, config
+from lazy_backend import _C, cache, config, custom
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.variants import Family
@@ -59,21 +60,25 @@ def kernel(device: int, mlir: str, name: str, line: str) -> int:
         return _kernels[key]
     entry = cache.key(key[1], _C.device_properties(device))
     name, mlir = f"k_{entry[:12]}", mlir.replace(f"@{name}(", f"@k_{entry[:12]}(")
+    _kernels[key] = loaded(device, entry, name, line, lambda: print_kernel(mlir, capabilities(device).language))
+    return _kernels[key]
+
+
+def loaded(device: int, entry: str, name: str, line: str, text: Callable[[], str]) -> int:
+    """The handle of a kernel whose binary is in the persistent cache under `entry`, or is built from `text()` now."""
     binary = cache.load(entry)
     if binary is not None:
         try:
-            _kernels[key] = _C.create_kernel(device, _C.build_program(device, binary, True, ""), name)
-            return _kernels[key]
+            return _C.create_kernel(device, _C.build_program(device, binary, True, ""), name)
         except RuntimeError as error:
             log.warning("dropped a cached kernel that the driver does not take: %s", error)
             cache.drop(entry)
     if config.COMPILE.get() == "never":
         raise NoCompile(f"LAZY_COMPILE=never, and no kernel {name} is in the cache for {line}; run once with LAZY_COMPILE=sync")
-    program = _C.build_program(device, print_kernel(mlir, capabilities(device).language).encode(), False, "")
+    program = _C.build_program(device, text().encode(), False, "")
     _C.count_built()
     cache.store(entry, _C.program_binary(device, program))
-    _kernels[key] = _C.create_kernel(device, program, name)
-    return _kernels[key]
+    return _C.create_kernel(device, program, name)
 
 
 class NoCompile(RuntimeError):
@@ -130,6 +135,9 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
     for segment in segments:
         if segment.host_node is not None:
             node = window.nodes[segment.host_node]
+            if node.op in custom.KERNELS:
+                steps.append(custom_launch(window.device, node))
+                continue
             _C.announce_host_op(node.op, node.line)
             steps.append(("host", segment.host_node))
             continue
@@ -139,10 +147,24 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
     return {"arena_bytes": arena, "slots": sorted(touched(steps, window)), "steps": steps, "once": bool(statics)}
 
 
+def custom_launch(device: int, node: WindowNode) -> tuple:
+    """The step of a user's own kernel. Raises RuntimeError where the device compiles another language than OpenCL C."""
+    if (language := capabilities(device).language) != "opencl":
+        raise RuntimeError(f"{node.op} is OpenCL C, and the device compiles {language or 'nothing'}")
+    found = custom.KERNELS[node.op]
+    key = (device, found.source)
+    if key not in _kernels:
+        entry = cache.key(found.source, _C.device_properties(device))
+        _kernels[key] = loaded(device, entry, found.function, node.line, lambda: found.source)
+        described[_kernels[key]] = f"{node.op} ({node.line})"
+    return custom.launch(node, found, _kernels[key])
+
+
 def interpretable(window: Window) -> bool:
     """Whether the host's kernels can run the window on the same memory, with the same results up to rounding."""
     return bool(capabilities(window.device).host_visible) and not any(
-        node.seed is not None or "overrideable" in node.op or "_thnn_fused" in node.op for node in window.nodes
+        node.seed is not None or node.op in custom.KERNELS or "overrideable" in node.op or "_thnn_fused" in node.op
+        for node in window.nodes
     )
 
 
@@ -150,9 +172,10 @@ def launches(plan: Plan, window: Window, family: Family) -> list[tuple]:
     """The plan's launches with kernels loaded."""
     steps = []
     variants = [family.variant(source.mlir, source.name) for source in plan.kernels]
+    lines = {launch.kernel: window.nodes[launch.origins[0]].line for launch in plan.launches if launch.origins}
     handles = [
-        kernel(window.device, v.mlir, s.name, window.nodes[s.origins[0]].line if s.origins else "an unknown line")
-        for v, s in zip(variants, plan.kernels, strict=True)
+        kernel(window.device, v.mlir, s.name, lines.get(i, "an unknown line"))
+        for i, (v, s) in enumerate(zip(variants, plan.kernels, strict=True))
     ]
     for launch in plan.launches:
         handle = handles[launch.kernel]

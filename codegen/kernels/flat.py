@@ -58,9 +58,7 @@ class Flat:
         items = local_size(caps)
         k = Builder(name, 32, (items, 1, 1) if items > 1 else None)
         chunk = k.arg("index")
-        sets = []
-        for _ in range(self.sets):
-            sets.append((declare(k, program, [] if self.shared else None), k.arg("index")))
+        sets = [(declare(k, program, [] if self.shared else None), k.arg("index")) for _ in range(self.sets)]
         group = k.group_id(0)
         (buffers, offsets, scalars), length = sets[0]
         first = k.const(0, "index")
@@ -100,6 +98,7 @@ def set_count(members: int, program: Program, shared: bool, caps: Any) -> int:
 
 
 def local_size(caps: Any) -> int:
+    """Work items of a work-group."""
     return 1 if caps.is_cpu else min(GPU_ITEMS, caps.max_work_group_size)
 
 

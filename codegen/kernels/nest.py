@@ -18,8 +18,8 @@ from codegen.emit import Emitter, needs, operands
 from codegen.index import Expr, Var
 from codegen.kernels import reduction
 from codegen.kernels.rows import locate
-from codegen.nesting import Nest, arrange, element_bytes, lanes
 from codegen.loops import Program, Store
+from codegen.nesting import Nest, arrange, element_bytes, lanes
 
 # Work items per work-group where nothing else decides: enough to amortise the cost of a group, small enough to balance.
 GROUP_ITEMS = 64

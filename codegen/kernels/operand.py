@@ -28,14 +28,17 @@ class Source:
 
     @property
     def root(self) -> int:
+        """The instruction that is the value."""
         return self.program.roots[0]
 
     @property
     def vars(self) -> tuple[Var, ...]:
+        """One variable a dim."""
         return self.program.vars
 
     @property
     def dtype(self) -> str:
+        """The dtype of the value."""
         return self.program.instrs[self.root].dtype
 
     def bind(self, k: Builder) -> Read:

@@ -38,4 +38,5 @@ def geometry(count: int, local: int) -> tuple[tuple[int, int, int], tuple[int, i
 
 
 def group_size(caps: Any) -> int:
+    """Work items of a work-group."""
     return min(ROW_GROUP[bool(caps.is_cpu)], caps.max_work_group_size)
