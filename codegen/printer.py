@@ -1,4 +1,4 @@
-"""MLIR -> C-family source. `codegen.rules` says how each operation is written, `codegen.dialects` how each language differs.
+"""MLIR -> C-family source. `codegen.rules` says how operations are written, `codegen.dialects` how languages differ.
 
 Each result becomes one variable; constants are written where they are used.
 """
@@ -135,7 +135,9 @@ class Printer:
         """The arguments that point to memory which no other argument points to."""
         if "arg_attrs" not in f.attributes:
             return set()
-        return {a for a, d in zip(f.regions[0].blocks[0].arguments, f.attributes["arg_attrs"]) if "llvm.noalias" in d}
+        arguments = list(f.regions[0].blocks[0].arguments)
+        attributes = zip(arguments, f.attributes["arg_attrs"], strict=False)  # work-group memory has none
+        return {argument for argument, attribute in attributes if "llvm.noalias" in attribute}
 
     def function(self, f: Any) -> None:
         """A func.func as a function that returns its one result."""
@@ -164,11 +166,13 @@ class Printer:
         return found
 
     def constness(self, memory: Any) -> str:
+        """`const ` for memory that the kernel does not write."""
         return "" if memory in self.stored else "const "
 
     # Statements
 
     def block(self, block: Any) -> None:
+        """All operations of a block."""
         for op in block.operations:
             self.one(op.operation)
 
@@ -182,6 +186,7 @@ class Printer:
             self.define(op.results[0], text)
 
     def line(self, text: str) -> None:
+        """One line of source."""
         self.out.append(f"{self.indent}{text}\n")
 
     def define(self, result: Any, text: str) -> None:
@@ -189,6 +194,7 @@ class Printer:
         self.line(f"{self.variable(result, self.new(result))} = {text};")
 
     def new(self, value: Any, prefix: str = "v") -> str:
+        """A fresh name for a value."""
         self.count += 1
         self.names[value] = name = f"{prefix}{self.count}"
         return name
@@ -198,6 +204,7 @@ class Printer:
         self.line(f"{self.variable(value, self.new(value))}{size};")
 
     def nested(self, block: Any) -> None:
+        """A block, indented."""
         self.indent += "    "
         self.block(block)
         self.indent = self.indent[4:]
@@ -222,6 +229,7 @@ class Printer:
         return text if self.is_index(value) else self.lang.signed(text, self.type(value))
 
     def literal(self, value: Any, signed: bool) -> str:
+        """A constant where it is used."""
         t, constant = self.type(value), self.constants[value]
         if isinstance(constant, list):
             lane = t._replace(width=1)
@@ -229,6 +237,7 @@ class Printer:
         return self.lang.literal(constant, t, signed)
 
     def is_index(self, value: Any) -> bool:
+        """Whether a value is an index or a vector of index."""
         return "index" in str(value.type)
 
     def type(self, value: Any) -> Type:
@@ -240,6 +249,7 @@ class Printer:
         return found
 
     def parse_type(self, type: Any) -> Type:
+        """The type that an MLIR type is printed as."""
         text = str(type)
         match = VECTOR.fullmatch(text)
         width, element = (int(match[1]), match[2]) if match else (1, text)
@@ -270,4 +280,3 @@ class Printer:
         """Size, element and address space of a memref type; empty texts for other types."""
         match = MEMREF.fullmatch(str(type))
         return (match[1], match[2], match[3] or "global") if match else ("", "", "")
-

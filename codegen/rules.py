@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from codegen import mathlib
 from codegen.dialects import Type
+from codegen.scalar import MATH
 
 if TYPE_CHECKING:
     from codegen.printer import Printer
@@ -81,11 +82,8 @@ for _name, _function in {
     "math.copysign": "copysign",
 }.items():  # fmt: skip
     RULES[_name] = builtin(_function)
-for _name in (
-    "rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
-    "erf erfc powf"
-).split():
-    RULES[f"math.{_name}"] = library(_name)
+for _name in (*MATH, "powf"):
+    RULES.setdefault(f"math.{_name}", library(_name))
 
 
 @rule("func.call")
@@ -172,7 +170,9 @@ def _(p: Printer, op: Any) -> str:
     a = op.operands[0]
     t = p.type(a)
     zero = p.lang.literal(0, t)
-    return p.lang.select(f"({p.signed(a)} < {p.lang.literal(0, t, True)})", f"({zero} - {p[a]})", p[a], t, t.width, raw=True)
+    return p.lang.select(
+        f"({p.signed(a)} < {p.lang.literal(0, t, True)})", f"({zero} - {p[a]})", p[a], t, t.width, raw=True
+    )
 
 
 # Conversion
@@ -283,11 +283,13 @@ def _(p: Printer, op: Any) -> str:
 
 
 def load(p: Printer, op: Any) -> str:
+    """Elements from p[i] on, as a value in registers."""
     buffer, index = op.operands
     return p.lang.load(p[buffer], p[index], p.memref(buffer.type)[1], p.type(op.results[0]).width)
 
 
 def store(p: Printer, op: Any) -> None:
+    """The statement that writes a value to the elements from p[i] on."""
     value, buffer, index = op.operands
     p.line(p.lang.store(p[value], p[buffer], p[index], p.memref(buffer.type)[1], p.type(value).width))
 

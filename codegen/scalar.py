@@ -19,14 +19,17 @@ Rule = str | Callable[..., "V"]
 
 
 def same(k: Builder, x: V) -> V:
+    """The operand itself."""
     return x
 
 
 def negate(k: Builder, x: V) -> V:
+    """0 - x."""
     return k.map("sub", k.const(0, x.dtype, x.width), x)
 
 
 def invert(k: Builder, x: V) -> V:
+    """All bits flipped."""
     return k.map("xor", x, k.const(True if x.dtype == "bool" else -1, x.dtype, x.width))
 
 
@@ -38,6 +41,7 @@ def sign(k: Builder, x: V) -> V:
 
 
 def reciprocal(k: Builder, x: V) -> V:
+    """1 / x."""
     return 1.0 / x
 
 
@@ -48,6 +52,7 @@ def remainder_float(k: Builder, x: V, y: V) -> V:
 
 
 def remainder_int(k: Builder, x: V, y: V) -> V:
+    """Python's modulo: the sign of the divisor."""
     r = k.map("fmod", x, y)
     return k.select((r != 0) & ((y < 0) != (r < 0)), r + y, r)
 
@@ -122,8 +127,15 @@ def compare(float_predicate: str, signed: str, unsigned: str) -> dict[str, Rule]
 
 
 def integers(signed: str, unsigned: str, **more: Rule) -> dict[str, Rule]:
+    """A row for signed and unsigned integers and index, and more."""
     return {"i": signed, "u": unsigned, "x": signed, **more}
 
+
+# Functions that the math dialect has under the same name
+MATH = (
+    "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
+    "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+)  # fmt: skip
 
 CATALOGUE: dict[str, dict[str, Rule]] = {
     "add": integers("arith.addi", "arith.addi", f="arith.addf", b="arith.ori"),
@@ -157,13 +169,7 @@ CATALOGUE: dict[str, dict[str, Rule]] = {
     "nextafter": {"f": nextafter},
     "fma": {"f": "math.fma"},
     "pow": {"f": "math.powf", "i": power_int, "u": power_int},
-    **{
-        fn: {"f": f"math.{fn}"}
-        for fn in (
-            "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh "
-            "asinh acosh atanh erf erfc"
-        ).split()
-    },
+    **{fn: {"f": f"math.{fn}"} for fn in MATH},
     **{fn: {"f": f"func.call @{fn}"} for fn in ("erf_inv", "lgamma", "digamma")},
 }
 
@@ -171,6 +177,7 @@ CATALOGUE: dict[str, dict[str, Rule]] = {
 def kind(dtype: str) -> str:
     """The catalogue kind of a dtype."""
     return "x" if dtype == "index" else BY_NAME[dtype].kind
+
 
 ATOMICS: dict[str, dict[str, str]] = {
     "add": {"f": "addf", "i": "addi", "u": "addi"},

@@ -24,6 +24,7 @@ class ItemPrinter(Printer):
     """Prints a kernel as `void NAME(void **args, const uint64_t global[3], const uint64_t local[3])`."""
 
     def kernel(self, f: Any) -> None:
+        """A gpu.func as loops."""
         block = f.regions[0].blocks[0]
         self.stored = self.written(block)
         self.alone = self.unaliased(f)
@@ -42,6 +43,7 @@ class ItemPrinter(Printer):
         self.out.append("}\n")
 
     def argument(self, i: int, argument: Any) -> None:
+        """A variable for what args[i] points at."""
         self.names[argument] = f"a{i}"
         type = self.ctype(argument)
         self.line(f"{self.variable(argument)} = *({type}{'' if type.endswith('*') else ' '}*)args[{i}];")
@@ -100,16 +102,20 @@ class ItemPrinter(Printer):
 
     @property
     def index_type(self) -> str:
+        """The C type of an index."""
         return self.lang.signed_names[self.index]
 
     def loops(self, name: str, limit: str) -> None:
         """Open three nested loops, the first axis innermost."""
         for d in (2, 1, 0):
             counter = f"{name}{d}"
-            self.line(f"for ({self.index_type} {counter} = 0; {counter} < {self.size(limit.format(d=d))}; ++{counter}) {{")
+            self.line(
+                f"for ({self.index_type} {counter} = 0; {counter} < {self.size(limit.format(d=d))}; ++{counter}) {{"
+            )
             self.indent += "    "
 
     def end_loops(self) -> None:
+        """Close the three loops."""
         for _ in range(3):
             self.indent = self.indent[4:]
             self.line("}")
@@ -202,6 +208,7 @@ class ItemPrinter(Printer):
         self.line("}")
 
     def group_block(self, block: Any) -> None:
+        """The body of a group's statement."""
         self.indent += "    "
         self.segments(block)
         self.close()
@@ -234,6 +241,7 @@ class ItemPrinter(Printer):
     # Shared values are arrays
 
     def declare(self, value: Any, size: str = "") -> None:
+        """A variable that is assigned later, or an array; shared values are arrays over the items."""
         if value not in self.shared:
             super().declare(value, size)
             return
@@ -242,6 +250,7 @@ class ItemPrinter(Printer):
         self.names[value] = name + ITEM
 
     def define(self, result: Any, text: str) -> None:
+        """A new variable for a result, or its place in an array over the items."""
         if result in self.shared:
             self.declare(result)
             self.line(f"{self.names[result]} = {text};")
@@ -250,10 +259,12 @@ class ItemPrinter(Printer):
 
 
 def has_barrier(block: Any) -> bool:
+    """Whether a block has a barrier somewhere within."""
     return any(op.operation.name == "gpu.barrier" or has_barrier_within(op.operation) for op in block.operations)
 
 
 def has_barrier_within(op: Any) -> bool:
+    """Whether the regions of an operation have a barrier."""
     return any(has_barrier(block) for region in op.regions for block in region.blocks)
 
 

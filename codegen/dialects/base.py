@@ -1,4 +1,4 @@
-"""What the printer asks of a language: types, literals, conversions, memory, ids. OpenCL C is the pattern; others override.
+"""What the printer asks of a language: types, literals, conversions, memory, ids. OpenCL C is the pattern.
 
 Integers have no sign in MLIR: they are printed unsigned, so that they wrap, and operations that mean a sign
 cast. Half types exist in memory only: in registers they are f32 values that a half can hold. A vector of i1 is
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from codegen.printer import Printer
@@ -23,6 +23,7 @@ class Type(NamedTuple):
 
     @property
     def bits(self) -> int:
+        """Bits of an element as vectors have it: i1 lanes are as wide as int, halves are f32."""
         return BITS[self.element]
 
     def to(self, element: str) -> Type:
@@ -62,9 +63,9 @@ class Language:
     header = ""
     kernel = "__kernel void"
     function = "__attribute__((always_inline)) static inline"
-    spaces = {"global": "__global ", "workgroup": "__local ", "private": ""}
-    storage = {"f16": "half", "bf16": "ushort"}
-    ids = {
+    spaces: ClassVar[dict[str, str]] = {"global": "__global ", "workgroup": "__local ", "private": ""}
+    storage: ClassVar[dict[str, str]] = {"f16": "half", "bf16": "ushort"}
+    ids: ClassVar[dict[str, str]] = {
         "gpu.global_id": "get_global_id({d})",
         "gpu.thread_id": "get_local_id({d})",
         "gpu.block_id": "get_group_id({d})",
@@ -76,8 +77,8 @@ class Language:
     restrict = "restrict "
     unroll = "#pragma unroll"
     long_suffix = "ul"
-    unsigned_names = {"i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}
-    signed_names = {"i1": "int", "i8": "char", "i16": "short", "i32": "int", "i64": "long"}
+    unsigned_names: ClassVar[dict[str, str]] = {"i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}
+    signed_names: ClassVar[dict[str, str]] = {"i1": "int", "i8": "char", "i16": "short", "i32": "int", "i64": "long"}
 
     def type(self, t: Type, signed: bool = False) -> str:
         """The C type of a value in registers."""
@@ -124,6 +125,7 @@ class Language:
         return f"({self.type(t, signed)})({', '.join(lanes)})"
 
     def lane(self, x: str, i: int) -> str:
+        """One lane of a vector."""
         return f"{x}.s{i:x}"
 
     def any(self, x: str, t: Type) -> str:
@@ -209,6 +211,7 @@ class Language:
         return f"vload{t.width}(0, {p} + {i})"
 
     def store_vector(self, x: str, p: str, i: str, t: Type) -> str:
+        """The statement that writes lanes, aligned as one element."""
         return f"vstore{t.width}({x}, 0, {p} + {i});"
 
     def atomic(self, p: Printer, kind: str, t: Type, space: str, memory: str, i: str, x: str) -> str:
@@ -216,12 +219,12 @@ class Language:
         return p.need(f"atomic_{kind}_{space}", [f"{memory} + {i}", x], t) + ";"
 
     # Kinds that are one instruction on a 32-bit integer, and the type it wants
-    native_atomics = {
+    native_atomics: ClassVar[dict[str, tuple[str, str]]] = {
         "addi": ("atomic_add", "uint"), "andi": ("atomic_and", "uint"), "ori": ("atomic_or", "uint"),
         "maxs": ("atomic_max", "int"), "mins": ("atomic_min", "int"), "maxu": ("atomic_max", "uint"),
         "minu": ("atomic_min", "uint"), "assign": ("atomic_xchg", "uint"),
     }  # fmt: skip
-    compare_and_swap = {32: "atomic_cmpxchg", 64: "atom_cmpxchg"}
+    compare_and_swap: ClassVar[dict[int, str]] = {32: "atomic_cmpxchg", 64: "atom_cmpxchg"}
     volatile_pointer = "volatile {space}{type} *"
 
     def atomic_function(self, kind: str, t: Type, space: str, combine: str) -> str:

@@ -9,7 +9,7 @@ args[i] points at a buffer's address or at a scalar's bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from codegen.dialects.base import Language, Type, combination
 
@@ -53,9 +53,9 @@ class C(Language):
     header = HEADER
     kernel = ""
     function = "static inline"
-    spaces = {"global": "", "workgroup": "", "private": ""}
-    storage = {"f16": "uint16_t", "bf16": "uint16_t"}
-    ids = {
+    spaces: ClassVar[dict[str, str]] = {"global": "", "workgroup": "", "private": ""}
+    storage: ClassVar[dict[str, str]] = {"f16": "uint16_t", "bf16": "uint16_t"}
+    ids: ClassVar[dict[str, str]] = {
         "gpu.global_id": "global{d}",
         "gpu.thread_id": "local{d}",
         "gpu.block_id": "group{d}",
@@ -64,36 +64,56 @@ class C(Language):
     }
     unroll = "#pragma GCC unroll 16"
     long_suffix = "ull"
-    unsigned_names = {"i8": "uint8_t", "i16": "uint16_t", "i32": "uint32_t", "i64": "uint64_t"}
-    signed_names = {"i1": "int32_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t"}
+    unsigned_names: ClassVar[dict[str, str]] = {
+        "i8": "uint8_t",
+        "i16": "uint16_t",
+        "i32": "uint32_t",
+        "i64": "uint64_t",
+    }
+    signed_names: ClassVar[dict[str, str]] = {
+        "i1": "int32_t",
+        "i8": "int8_t",
+        "i16": "int16_t",
+        "i32": "int32_t",
+        "i64": "int64_t",
+    }
 
     def vector(self, name: str, width: int) -> str:
+        """The vector type of a scalar type."""
         return f"{name.replace('_t', 'x')}{width}"
 
     def splat(self, x: str, t: Type, signed: bool = False) -> str:
+        """A scalar in every lane."""
         return self.pack([x] * t.width, t, signed)
 
     def pack(self, lanes: list[str], t: Type, signed: bool = False) -> str:
+        """A vector of scalars."""
         return f"({self.type(t, signed)}){{{', '.join(lanes)}}}"
 
     def lane(self, x: str, i: int) -> str:
+        """One lane of a vector."""
         return f"{x}[{i}]"
 
     def any(self, x: str, t: Type) -> str:
+        """Whether an i1 vector has a true lane."""
         return f"({' | '.join(self.lane(x, i) for i in range(t.width))}) != 0"
 
     def shuffle(self, x: str, y: str, lanes: list[int], width: int, t: Type) -> str:
+        """Lanes picked from x followed by y, `width` lanes each."""
         return self.pack([self.lane(x if i < width else y, i % width) for i in lanes], t)
 
     def convert(self, x: str, target: Type, signed: bool = False) -> str:
+        """The value in another type."""
         name = self.type(target, signed)
         return f"({name}){x}" if target.width == 1 else f"__builtin_convertvector({x}, {name})"
 
     def reinterpret(self, x: str, target: Type, signed: bool = False) -> str:
+        """The bits as another type of the same size."""
         name = self.type(target, signed)
         return f"as_{name}({x})" if target.width == 1 else f"({name})({x})"
 
     def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
+        """a where c else b, lane by lane."""
         if lanes == 1:
             return super().select(c, a, b, t, lanes)
         mask = t.to("i1" if t.bits == 32 else f"i{t.bits}")
@@ -102,12 +122,14 @@ class C(Language):
         return f"({self.type(t)})((({c}) & ({bits}){a}) | (~({c}) & ({bits}){b}))"
 
     def load(self, p: str, i: str, element: str, width: int) -> str:
+        """Elements from p[i] on, as a value in registers."""
         if element != "f16":
             return super().load(p, i, element, width)
         lanes = [f"from_half({p}[{i}{f' + {lane}' if lane else ''}])" for lane in range(width)]
         return lanes[0] if width == 1 else self.pack(lanes, Type("f32", width))
 
     def store(self, x: str, p: str, i: str, element: str, width: int) -> str:
+        """The statement that writes a value to the elements from p[i] on."""
         if element != "f16":
             return super().store(x, p, i, element, width)
         if width == 1:
@@ -121,9 +143,11 @@ class C(Language):
         return self.store(updated, memory, i, t.element, 1)
 
     def load_vector(self, p: str, i: str, t: Type) -> str:
+        """Lanes, aligned as one element."""
         return f"*(const {self.type(t._replace(element=self.stored(t)))}_at *)({p} + {i})"
 
     def store_vector(self, x: str, p: str, i: str, t: Type) -> str:
+        """The statement that writes lanes, aligned as one element."""
         return f"*({self.type(t._replace(element=self.stored(t)))}_at *)({p} + {i}) = {x};"
 
     def stored(self, t: Type) -> str:

@@ -7,6 +7,7 @@ use them for memory access only.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from codegen.dialects.base import Language, Type
 
@@ -28,7 +29,8 @@ template <class T, int N> struct vec {
         for (int i = 0; i < N; ++i) a.v[i] = a.v[i] op b; \\
         return a; \\
     }
-OPERATOR(+) OPERATOR(-) OPERATOR(*) OPERATOR(/) OPERATOR(%) OPERATOR(&) OPERATOR(|) OPERATOR(^) OPERATOR(<<) OPERATOR(>>)
+OPERATOR(+) OPERATOR(-) OPERATOR(*) OPERATOR(/) OPERATOR(%)
+OPERATOR(&) OPERATOR(|) OPERATOR(^) OPERATOR(<<) OPERATOR(>>)
 #define COMPARISON(op) \\
     template <class T, int N> __device__ vec<int, N> operator op(vec<T, N> a, vec<T, N> b) { \\
         vec<int, N> c; \\
@@ -63,6 +65,9 @@ template <class T, class U> __device__ T as(U a) {
 """
 
 
+UINT = "unsigned int"
+
+
 class Cuda(Language):
     """Vectors are `vec<type, lanes>`, aligned as one element."""
 
@@ -70,9 +75,9 @@ class Cuda(Language):
     header = HEADER
     kernel = "__global__ void"
     function = "__device__ static inline"
-    spaces = {"global": "", "workgroup": "__shared__ ", "private": ""}
-    storage = {"f16": "__half", "bf16": "unsigned short"}
-    ids = {
+    spaces: ClassVar[dict[str, str]] = {"global": "", "workgroup": "__shared__ ", "private": ""}
+    storage: ClassVar[dict[str, str]] = {"f16": "__half", "bf16": "unsigned short"}
+    ids: ClassVar[dict[str, str]] = {
         "gpu.global_id": "blockIdx.{d} * (size_t)blockDim.{d} + threadIdx.{d}",
         "gpu.thread_id": "threadIdx.{d}",
         "gpu.block_id": "blockIdx.{d}",
@@ -83,69 +88,96 @@ class Cuda(Language):
     barrier = "__syncthreads();"
     long_suffix = "ull"
     restrict = "__restrict__ "
-    unsigned_names = {"i8": "unsigned char", "i16": "unsigned short", "i32": "unsigned int", "i64": "unsigned long long"}
-    signed_names = {"i1": "int", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long"}
-    native_atomics = {
-        "addi": ("atomicAdd", "unsigned int"), "andi": ("atomicAnd", "unsigned int"), "ori": ("atomicOr", "unsigned int"),
-        "maxs": ("atomicMax", "int"), "mins": ("atomicMin", "int"), "maxu": ("atomicMax", "unsigned int"),
-        "minu": ("atomicMin", "unsigned int"), "assign": ("atomicExch", "unsigned int"),
+    unsigned_names: ClassVar[dict[str, str]] = {
+        "i8": "unsigned char",
+        "i16": "unsigned short",
+        "i32": "unsigned int",
+        "i64": "unsigned long long",
+    }
+    signed_names: ClassVar[dict[str, str]] = {
+        "i1": "int",
+        "i8": "signed char",
+        "i16": "short",
+        "i32": "int",
+        "i64": "long long",
+    }
+    native_atomics: ClassVar[dict[str, tuple[str, str]]] = {
+        "addi": ("atomicAdd", UINT), "andi": ("atomicAnd", UINT), "ori": ("atomicOr", UINT),
+        "maxs": ("atomicMax", "int"), "mins": ("atomicMin", "int"), "maxu": ("atomicMax", UINT), "minu": ("atomicMin", UINT),
+        "assign": ("atomicExch", UINT),
     }  # fmt: skip
-    compare_and_swap = {32: "atomicCAS", 64: "atomicCAS"}
+    compare_and_swap: ClassVar[dict[int, str]] = {32: "atomicCAS", 64: "atomicCAS"}
     volatile_pointer = "{type} *"
 
     def vector(self, name: str, width: int) -> str:
+        """The vector type of a scalar type."""
         return f"vec<{name}, {width}>"
 
     def splat(self, x: str, t: Type, signed: bool = False) -> str:
+        """A scalar in every lane."""
         return self.pack([x] * t.width, t, signed)
 
     def pack(self, lanes: list[str], t: Type, signed: bool = False) -> str:
+        """A vector of scalars."""
         return f"{self.type(t, signed)}{{{{{', '.join(lanes)}}}}}"
 
     def lane(self, x: str, i: int) -> str:
+        """One lane of a vector."""
         return f"{x}.v[{i}]"
 
     def shuffle(self, x: str, y: str, lanes: list[int], width: int, t: Type) -> str:
+        """Lanes picked from x followed by y, `width` lanes each."""
         return self.pack([self.lane(x if i < width else y, i % width) for i in lanes], t)
 
     def convert(self, x: str, target: Type, signed: bool = False) -> str:
+        """The value in another type."""
         scalar = self.type(target._replace(width=1), signed)
         return f"({scalar}){x}" if target.width == 1 else f"convert<{scalar}>({x})"
 
     def reinterpret(self, x: str, target: Type, signed: bool = False) -> str:
+        """The bits as another type of the same size."""
         return f"as<{self.type(target, signed)}>({x})"
 
     def compare(self, x: str, t: Type) -> str:
+        """Comparisons of vectors give i1 lanes already."""
         return x
 
     def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
+        """a where c else b, lane by lane."""
         return f"{c} ? {a} : {b}" if lanes == 1 else f"select({c}, {a}, {b})"
 
     def load(self, p: str, i: str, element: str, width: int) -> str:
+        """Elements from p[i] on, as a value in registers."""
         if element != "f16":
             return super().load(p, i, element, width)
         lanes = [f"__half2float({p}[{i} + {lane}])" for lane in range(width)]
         return lanes[0] if width == 1 else self.pack(lanes, Type("f32", width))
 
     def store(self, x: str, p: str, i: str, element: str, width: int) -> str:
+        """The statement that writes a value to the elements from p[i] on."""
         if element != "f16":
             return super().store(x, p, i, element, width)
         lanes = [x] if width == 1 else [self.lane(x, lane) for lane in range(width)]
         return " ".join(f"{p}[{i} + {lane}] = __float2half_rn({value});" for lane, value in enumerate(lanes))
 
     def load_vector(self, p: str, i: str, t: Type) -> str:
+        """Lanes, aligned as one element."""
         return f"*(const {self.vector(self.memory(t.element), t.width)} *)({p} + {i})"
 
     def store_vector(self, x: str, p: str, i: str, t: Type) -> str:
+        """The statement that writes lanes, aligned as one element."""
         return f"*({self.vector(self.memory(t.element), t.width)} *)({p} + {i}) = {x};"
 
     def unpack(self, bits: str, t: Type) -> str:
+        """The value of an element of 8 or 16 bits."""
         return f"__half2float(__ushort_as_half({bits}))" if t.element == "f16" else super().unpack(bits, t)
 
     def repack(self, x: str, bits: str, t: Type) -> str:
+        """The statement that gives `bits` the bits of a value."""
         return f"{bits} = __half_as_ushort(__float2half_rn({x}));" if t.element == "f16" else super().repack(x, bits, t)
 
     def work_group(self, sizes: list[int]) -> str:
+        """Linkage by name, and the number of work items where it is known."""
         return 'extern "C" ' + (f"__launch_bounds__({math.prod(sizes)}) " if sizes else "")
 
 

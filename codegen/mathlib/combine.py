@@ -1,4 +1,4 @@
-"""How an atomic update combines what memory holds with a new value: `combine_KIND` for each kind of `memref.atomic_rmw`.
+"""How an atomic update combines memory with a new value: `combine_KIND` for each kind of `memref.atomic_rmw`.
 
 Half types are combined in f32 and rounded, so they have functions of their own: `combine_KIND_bf16` on f32.
 """
@@ -21,11 +21,13 @@ def combine(k: Builder, old: V, new: V, fn: str, half: str = "") -> V:
 
 
 def combine_unsigned(k: Builder, old: V, new: V, fn: str) -> V:
+    """The catalogue function on integers read as unsigned."""
     dtype = "u" + old.dtype[1:]
     return k.map(fn, k.bitcast(old, dtype), k.bitcast(new, dtype))
 
 
 def assign(k: Builder, old: V, new: V) -> V:
+    """The new value."""
     return new
 
 

@@ -43,12 +43,14 @@ def clamp(k: Builder, x: V, low: float, high: float) -> V:
 
 @define("exp")
 def exp(k: Builder, x: V) -> V:
+    """e^x."""
     tail, n = reduce_exp(k, clamp(k, x, -104.0, 89.0))
     return scale(k, tail + 1.0, n)
 
 
 @define("exp2")
 def exp2(k: Builder, x: V) -> V:
+    """2^x."""
     x = clamp(k, x, -151.0, 129.0)
     whole, n = nearest(k, x, 1.0)
     r = x - whole
@@ -72,6 +74,7 @@ def quarter_exp(k: Builder, x: V) -> V:
 
 @define("sinh")
 def sinh(k: Builder, x: V) -> V:
+    """A polynomial up to 1, beyond it e^x / 2 - e^-x / 2."""
     quarter = quarter_exp(k, x)
     square = x * x
     small = fma(k, x * square, polynomial(k, square, SINH), x)
@@ -80,6 +83,7 @@ def sinh(k: Builder, x: V) -> V:
 
 @define("cosh")
 def cosh(k: Builder, x: V) -> V:
+    """e^x / 2 + e^-x / 2."""
     quarter = quarter_exp(k, x)
     return (quarter + 0.0625 / quarter) * 2.0
 
@@ -119,6 +123,7 @@ def log_limits(k: Builder, x: V, result: V) -> V:
 
 @define("log")
 def log(k: Builder, x: V) -> V:
+    """The logarithm to base e."""
     m, n = reduce_log(k, x)
     tail = fma(k, n, LN_2_LOW, log_tail(k, m))
     return log_limits(k, x, fma(k, n, LN_2_HIGH, tail + m))
@@ -137,11 +142,13 @@ def scaled_log(k: Builder, x: V, factor: tuple[float, float], unit: tuple[float,
 
 @define("log2")
 def log2(k: Builder, x: V) -> V:
+    """The logarithm to base 2."""
     return scaled_log(k, x, (1.44269502, 1.92596303e-08), (1.0, 0.0))
 
 
 @define("log10")
 def log10(k: Builder, x: V) -> V:
+    """The logarithm to base 10."""
     return scaled_log(k, x, (0.434294492, -1.01030074e-08), (0.301029205, 7.90351421e-07))
 
 
@@ -182,6 +189,7 @@ def acosh(k: Builder, x: V) -> V:
 
 @define("atanh")
 def atanh(k: Builder, x: V) -> V:
+    """A polynomial up to 0.5, beyond it half the logarithm of (1 + x) / (1 - x)."""
     size, square = k.map("abs", x), x * x
     small = fma(k, x * square, polynomial(k, square, ATANH), x)
     large = copysign(k, log1p(k, 2.0 * size / (1.0 - size)) * 0.5, x)

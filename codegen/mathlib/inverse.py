@@ -23,6 +23,7 @@ def atan_core(k: Builder, x: V) -> V:
 
 @define("atan")
 def atan(k: Builder, x: V) -> V:
+    """Beyond 1 from the inverse argument."""
     size = k.map("abs", x)
     inverted = size > 1.0
     core = atan_core(k, k.select(inverted, 1.0 / size, size))
@@ -31,6 +32,7 @@ def atan(k: Builder, x: V) -> V:
 
 @define("atan2")
 def atan2(k: Builder, y: V, x: V) -> V:
+    """The angle of the point (x, y): the quotient of the smaller side by the larger, put in its octant."""
     rise, run = k.map("abs", y), k.map("abs", x)
     large, small = k.map("maximum", rise, run), k.map("minimum", rise, run)
     both = (small == large) & (large == float("inf"))
@@ -52,12 +54,14 @@ def asin_halves(k: Builder, size: V) -> tuple[V, V]:
 
 @define("asin")
 def asin(k: Builder, x: V) -> V:
+    """Beyond 0.5 from the half angle."""
     angle, outer = asin_halves(k, k.map("abs", x))
     return copysign(k, k.select(outer, fma(k, angle, -2.0, PI_HIGH / 2) + PI_LOW / 2, angle), x)
 
 
 @define("acos")
 def acos(k: Builder, x: V) -> V:
+    """Beyond 0.5 from the half angle, else pi / 2 - asin x."""
     angle, outer = asin_halves(k, k.map("abs", x))
     near = k.select(x > 0.0, angle * 2.0, fma(k, angle, -2.0, PI_HIGH) + PI_LOW)
     middle = (PI_HIGH / 2 - copysign(k, angle, x)) + PI_LOW / 2

@@ -52,11 +52,13 @@ STIRLING = (0.0833333358, -0.00277896714, 0.000860169996)
 
 @define("rsqrt", "f32", "f64")
 def rsqrt(k: Builder, x: V) -> V:
+    """1 / sqrt x: two roundings, the same everywhere."""
     return 1.0 / k.map("sqrt", x)
 
 
 @define("erf")
 def erf(k: Builder, x: V) -> V:
+    """A polynomial up to 1, beyond it 1 - erfc."""
     size = k.map("abs", x)
     small = fma(k, size, polynomial(k, size * size, ERF), size)
     tail, n = reduce_exp(k, polynomial(k, clamp(k, size, 0.0, 4.1), LOG_ERFC))
@@ -87,6 +89,7 @@ def erfc(k: Builder, x: V) -> V:
 
 @define("erf_inv")
 def erf_inv(k: Builder, x: V) -> V:
+    """Polynomials in x^2 up to 0.6, then in -log(1 - x^2) and in its root."""
     w = -log(k, fma(k, -x, x, 1.0))
     middle = polynomial(k, w - 2.5, ERF_INV)
     tail = polynomial(k, k.map("sqrt", w) - 3.0, ERF_INV_TAIL)
@@ -206,12 +209,14 @@ def digamma_reflected(k: Builder, x: V, result: V, sine: V, cosine: V) -> V:
 
 @define("digamma")
 def digamma(k: Builder, x: V) -> V:
+    """To about 8 ulp of max(|result|, 1)."""
     result = digamma_series(k, k.select(x <= 0.0, 1.0 - x, x), 8.0, DIGAMMA[:3])
     return digamma_reflected(k, x, result, *sin_cos_pi(k, x))
 
 
 @define("digamma", "f64")
 def digamma_double(k: Builder, x: V) -> V:
+    """The same with two terms and four series terms more."""
     result = digamma_series(k, k.select(x <= 0.0, 1.0 - x, x), 10.0, DIGAMMA)
     angle = (x - k.map("round", x)) * PI
     return digamma_reflected(k, x, result, k.map("sin", angle), k.map("cos", angle))

@@ -76,11 +76,13 @@ def reduce_large(k: Builder, x: V) -> tuple[V, V, V]:
 
 
 def sin_core(k: Builder, r: V) -> V:
+    """sin r for |r| <= pi/4."""
     square = r * r
     return fma(k, r * square, polynomial(k, square, SIN), r)
 
 
 def cos_core(k: Builder, r: V) -> V:
+    """cos r for |r| <= pi/4."""
     square = r * r
     return fma(k, square * square, polynomial(k, square, COS), fma(k, square, -0.5, 1.0))
 
@@ -93,18 +95,21 @@ def sine(k: Builder, r: V, n: V) -> V:
 
 @define("sin")
 def sin(k: Builder, x: V) -> V:
+    """The sine."""
     r, _, n = reduce_angle(k, x)
     return k.select(x == 0.0, x, sine(k, r, n))
 
 
 @define("cos")
 def cos(k: Builder, x: V) -> V:
+    """The cosine: the sine a quarter turn on."""
     r, _, n = reduce_angle(k, x)
     return sine(k, r, n + 1)
 
 
 @define("tan")
 def tan(k: Builder, x: V) -> V:
+    """A polynomial in the reduced angle, or -1 / it."""
     r, rest, n = reduce_angle(k, x)
     square = r * r
     value = r + fma(k, r * square, polynomial(k, square, TAN), rest)

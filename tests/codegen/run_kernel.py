@@ -22,13 +22,14 @@ Size = tuple[int, ...]
 PLACES = ("Intel", "Portable", "c")
 COMPILER = ("cc", "-O2", "-march=native", "-ffp-contract=off", "-shared", "-fPIC", "-w", "-x", "c")
 MEMORY = {
-    "bool": np.bool_, "u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u16": np.uint16,
-    "u32": np.uint32, "u64": np.uint64, "f16": np.float16, "bf16": np.uint16, "f32": np.float32, "f64": np.float64,
+    "bool": np.bool_, "u8": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+    "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "f16": np.float16, "bf16": np.uint16, "f32": np.float32,
+    "f64": np.float64,
 }  # fmt: skip
 
 
 def run(place: str, text: str, global_size: Size, local_size: Size | None, *args: Any) -> None:
-    """Launch the kernel of a module on arrays, which it changes, and on NumPy scalars. Skips where the place is missing."""
+    """Launch a module's kernel on arrays, which it changes, and NumPy scalars. Skips where the place is missing."""
     (run_c if place == "c" else run_opencl)(place, text, global_size, local_size, *args)
 
 

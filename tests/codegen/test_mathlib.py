@@ -123,7 +123,7 @@ def test_powers_as_in_ieee_754(place: str) -> None:
         want = np.power(x.astype(np.float64), y).astype(np.float32)
         angle = np.arctan2(y.astype(np.float64), x).astype(np.float32)
     got = apply(place, "pow", x, y)
-    assert np.allclose(got, want, rtol=3e-7, atol=0, equal_nan=True), [*zip(x, y, got, want)]
+    assert np.allclose(got, want, rtol=3e-7, atol=0, equal_nan=True), [*zip(x, y, got, want, strict=True)]
     assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
     assert np.allclose(apply(place, "atan2", y, x), angle, rtol=3e-7, atol=0, equal_nan=True)
 

@@ -1,4 +1,4 @@
-"""Every function of the scalar catalogue, on every kind of dtype, on scalars and vectors, against its NumPy reference."""
+"""Every function of the scalar catalogue, for each dtype, on scalars and vectors, against its NumPy reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def operands(fn: str, dtype: str) -> list[np.ndarray]:
             arrays[0] = np.abs(arrays[0])
     else:
         bits = 8 * MEMORY[dtype]().itemsize
-        arrays = [rng.integers(0 if dtype[0] in "ub" else -20, 2 if dtype == "bool" else 20, COUNT) for _ in range(reference.arity)]
+        arrays = [
+            rng.integers(0 if dtype[0] in "ub" else -20, 2 if dtype == "bool" else 20, COUNT)
+            for _ in range(reference.arity)
+        ]
         if fn in ("shl", "shr"):
             arrays[1] = rng.integers(0, bits, COUNT)
         if fn in ("div", "fmod", "remainder"):
