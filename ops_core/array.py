@@ -53,6 +53,7 @@ def kind(dtype: str) -> str:
 
 
 def is_float(dtype: str) -> bool:
+    """Whether a dtype is floating."""
     return kind(dtype) == "f"
 
 
@@ -69,26 +70,32 @@ class Arr:
 
     @property
     def shape(self) -> Shape:
+        """Sizes."""
         return self.v.shape
 
     @property
     def dtype(self) -> str:
+        """Name of the dtype."""
         return self.v.dtype
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.v.shape)
 
     @property
     def numel(self) -> int:
+        """Number of elements."""
         return math.prod(self.v.shape)
 
     @property
     def kind(self) -> str:
+        """ "b", "u", "i" or "f"."""
         return kind(self.v.dtype)
 
     @property
     def is_float(self) -> bool:
+        """Whether a dtype is floating."""
         return self.kind == "f"
 
     def dim(self, d: int) -> int:
@@ -109,6 +116,7 @@ class Arr:
         return self if dtype == self.dtype else emit("map", (self,), self.shape, dtype, fn="convert", to=dtype)
 
     def bitcast(self, dtype: str) -> Arr:
+        """The same bits as `dtype`, of the same width."""
         return self if dtype == self.dtype else emit("map", (self,), self.shape, dtype, fn="bitcast", to=dtype)
 
     # shape
@@ -124,12 +132,14 @@ class Arr:
         return self if shape == self.shape else emit("reshape", (self,), shape, self.dtype, shape=shape)
 
     def permute(self, *order: int) -> Arr:
+        """Dimension d of the result is dimension order[d]."""
         order = tuple(self.dim(d) for d in order)
         if order == tuple(range(self.ndim)):
             return self
         return emit("permute", (self,), [self.shape[d] for d in order], self.dtype, dims=order)
 
     def transpose(self, a: int, b: int) -> Arr:
+        """Two dimensions exchanged."""
         order = list(range(self.ndim))
         order[a], order[b] = order[b], order[a]
         return self.permute(*order)
@@ -141,10 +151,12 @@ class Arr:
         return self.permute(*order)
 
     def unsqueeze(self, d: int) -> Arr:
+        """A dimension of size 1 inserted at `d`."""
         d %= self.ndim + 1
         return self.reshape(*self.shape[:d], 1, *self.shape[d:])
 
     def squeeze(self, d: int) -> Arr:
+        """Dimension `d` (of size 1) removed."""
         d = self.dim(d)
         return self.reshape(*self.shape[:d], *self.shape[d + 1 :])
 
@@ -163,16 +175,19 @@ class Arr:
         return emit("slice", (self,), sizes, self.dtype, start=tuple(starts), size=tuple(sizes), step=tuple(steps))
 
     def select(self, d: int, at: int) -> Arr:
+        """Position `at` along `d`, without that dimension."""
         d = self.dim(d)
         return self.window(d, at % self.shape[d], 1).squeeze(d)
 
     def flip(self, *ds: int) -> Arr:
+        """Reversed along the dimensions."""
         out = self
         for d in ds:
             out = out.window(d, out.shape[d] - 1, out.shape[d], -1)
         return out
 
     def split(self, d: int, sizes: Sequence[int]) -> list[Arr]:
+        """Consecutive pieces of the sizes along `d`."""
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         return [self.slice(d, start, start + size) for start, size in zip(starts, sizes, strict=False)]
 
@@ -199,21 +214,27 @@ class Arr:
         return out.reshape(*(1 if d in dims else n for d, n in enumerate(self.shape))) if keepdim else out
 
     def sum(self, ds: int | Sequence[int] | None = None, keepdim: bool = False) -> Arr:
+        """Sum over `ds` (None: all)."""
         return self.reduce("sum", ds, keepdim)
 
     def amax(self, ds: int | Sequence[int] | None = None, keepdim: bool = False) -> Arr:
+        """Largest over `ds`."""
         return self.reduce("amax", ds, keepdim)
 
     def amin(self, ds: int | Sequence[int] | None = None, keepdim: bool = False) -> Arr:
+        """Smallest over `ds`."""
         return self.reduce("amin", ds, keepdim)
 
     def any(self, ds: int | Sequence[int] | None = None, keepdim: bool = False) -> Arr:
+        """Whether any element is non-zero."""
         return self.to("bool").reduce("amax", ds, keepdim)
 
     def all(self, ds: int | Sequence[int] | None = None, keepdim: bool = False) -> Arr:
+        """Whether all elements are non-zero."""
         return self.to("bool").reduce("amin", ds, keepdim)
 
     def mean(self, ds: int | Sequence[int] | None = None, keepdim: bool = False) -> Arr:
+        """Arithmetic mean over `ds`; nan over nothing."""
         count = math.prod(self.shape[d] for d in self.dims(ds))
         return self.sum(ds, keepdim) / (count or math.nan)
 
@@ -236,6 +257,7 @@ class Arr:
 
     # movement
     def gather(self, d: int, index: Arr) -> Arr:
+        """torch.gather: the element at `index` along `d`."""
         return emit("gather", (self, index), index.shape, self.dtype, dim=self.dim(d))
 
     def take(self, index: Arr, d: int = 0) -> Arr:
@@ -258,6 +280,7 @@ class Arr:
         return emit("index_put", (self, values, *indices), self.shape, self.dtype, dims=dims, reduce=reduce)
 
     def scatter(self, d: int, index: Arr, src: Arr, reduce: str = "set") -> Arr:
+        """torch.scatter_reduce including self."""
         return emit("scatter", (self, index, src), self.shape, self.dtype, dim=self.dim(d), reduce=reduce)
 
     # operators
@@ -319,9 +342,11 @@ class Arr:
         return map_("ge", self, other)
 
     def eq(self, other: Arr | Number) -> Arr:
+        """Elementwise equality."""
         return map_("eq", self, other)
 
     def ne(self, other: Arr | Number) -> Arr:
+        """Elementwise inequality."""
         return map_("ne", self, other)
 
     def __bool__(self) -> bool:
@@ -376,10 +401,12 @@ def coerce(value: Number, dtype: str) -> Number:
 
 
 def full_like(x: Arr, value: Number) -> Arr:
+    """A constant of the same shape and dtype."""
     return full(x.shape, value, x.dtype)
 
 
 def iota(n: int, dtype: str = "i64") -> Arr:
+    """0, 1, ..., n - 1."""
     return emit("iota", (), (n,), dtype)
 
 
@@ -397,6 +424,7 @@ def where(condition: Arr, a: Arr | Number, b: Arr | Number, dtype: str | None = 
 
 
 def cat(xs: Sequence[Arr], d: int) -> Arr:
+    """Concatenation along `d`."""
     if len(xs) == 1:
         return xs[0]
     d = xs[0].dim(d)
@@ -405,6 +433,7 @@ def cat(xs: Sequence[Arr], d: int) -> Arr:
 
 
 def stack(xs: Sequence[Arr], d: int) -> Arr:
+    """Concatenation along a new dimension `d`."""
     return cat([x.unsqueeze(d) for x in xs], d % (xs[0].ndim + 1))
 
 
@@ -416,6 +445,7 @@ def matmul(a: Arr, b: Arr) -> Arr:
 
 
 def rand_bits(shape: Shape, seed: Arr, offset: Arr) -> Arr:
+    """Random u32 of a counter-based stream; seed and offset are 0-dim i64."""
     return emit("rand_bits", (seed, offset), shape, "u32")
 
 
@@ -425,8 +455,10 @@ def cummax(x: Arr, d: int) -> tuple[Arr, ...]:
 
 
 def searchsorted(table: Arr, values: Arr, right: bool) -> Arr:
+    """Insertion points of `values` in rows of `table`, i64."""
     return emit("searchsorted", (table, values), values.shape, "i64", right=right)
 
 
 def frexp(x: Arr) -> tuple[Arr, ...]:
+    """(mantissa in [0.5, 1), exponent i32)."""
     return emit_multi("map", (x,), [(x.shape, x.dtype), (x.shape, "i32")], fn="frexp")

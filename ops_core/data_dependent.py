@@ -1,7 +1,7 @@
 """Ops whose output shape depends on data: one read of a count, everything else by device ops.
 
 `KERNELS` maps an overload to a function with its schema's arguments, over tensors of any device; the backend registers
-them. `masked` says whether a call of an indexing op has a mask among its indices (only then does its shape depend on data).
+them. An indexing op is one of these only where `masked`: a mask is among its indices.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ def nonzero(self: Tensor) -> Tensor:
 
 @kernel("nonzero.out")
 def nonzero_out(self: Tensor, *, out: Tensor) -> Tensor:
+    """The same into `out`."""
     return _into(out, nonzero(self))
 
 
@@ -55,6 +56,7 @@ def masked_select(self: Tensor, mask: Tensor) -> Tensor:
 
 @kernel("masked_select.out")
 def masked_select_out(self: Tensor, mask: Tensor, *, out: Tensor) -> Tensor:
+    """The same into `out`."""
     return _into(out, masked_select(self, mask))
 
 
@@ -88,6 +90,7 @@ def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @kernel("index.Tensor_out")
 def index_out(self: Tensor, indices: Sequence[Tensor | None], *, out: Tensor) -> Tensor:
+    """The same into `out`."""
     return _into(out, index(self, indices))
 
 
@@ -99,6 +102,7 @@ def index_put_(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, a
 
 @kernel("index_put.default")
 def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """The same without mutation."""
     return torch.ops.aten.index_put(self, positions(self, indices), values, accumulate)
 
 
@@ -106,6 +110,7 @@ def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
 def index_put_impl_(
     self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Tensor:
+    """The same; `unsafe` means nothing here."""
     return index_put_(self, indices, values, accumulate)
 
 
@@ -176,6 +181,7 @@ def unique2(self: Tensor, sorted: bool = True, return_inverse: bool = False, ret
 
 @kernel("_unique.default")
 def unique(self: Tensor, sorted: bool = True, return_inverse: bool = False) -> tuple[Tensor, Tensor]:
+    """Distinct elements in order, with inverse."""
     return unique2(self, sorted, return_inverse, False)[:2]
 
 
@@ -197,6 +203,7 @@ def _rows(self: Tensor, dim: int) -> Tensor:
 
 @kernel("unique_dim_consecutive.default")
 def unique_dim_consecutive(self: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False) -> Unique:
+    """Slices along `dim` that differ from their predecessor."""
     rows = _rows(self, dim)
     starts, back, size = _runs(_changes(rows), None, rows.shape[:1], return_inverse, return_counts)
     return self.index_select(dim, starts), back, size
@@ -242,6 +249,7 @@ def ctc_loss_backward(
     grad: Tensor, log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor,
     neg_log_likelihood: Tensor, log_alpha: Tensor, blank: int, zero_infinity: bool = False,
 ) -> Tensor:  # fmt: skip
+    """The backward of the same, lengths read again."""
     lengths = input_lengths.tolist(), target_lengths.tolist()
     return torch.ops.aten._ctc_loss_backward.default(
         grad, log_probs, targets, *lengths, neg_log_likelihood, log_alpha, blank, zero_infinity

@@ -8,6 +8,7 @@ from ops_core import dtypes
 
 
 def numpy_dtype(name: str) -> np.dtype:
+    """The NumPy dtype that holds a dtype's values."""
     return np.dtype(dtypes.BY_NAME[name].numpy)
 
 

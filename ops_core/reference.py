@@ -6,8 +6,8 @@ what an op means. Attributes are those of `ops_core.table`; `shape` and `dtype` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,26 +17,32 @@ Attrs = dict[str, Any]
 
 
 def full(attrs: Attrs) -> np.ndarray:
+    """One number everywhere."""
     return np.full(attrs["shape"], attrs["value"], numpy_dtype(attrs["dtype"]))
 
 
 def iota(attrs: Attrs) -> np.ndarray:
+    """0, 1, ..., n - 1."""
     return np.arange(attrs["shape"][0], dtype=numpy_dtype(attrs["dtype"]))
 
 
 def expand(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """NumPy broadcasting."""
     return np.broadcast_to(x, attrs["shape"])
 
 
 def permute(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """Dimensions reordered."""
     return x.transpose(attrs["dims"])
 
 
 def reshape(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """The same elements in row-major order."""
     return x.reshape(attrs["shape"])
 
 
 def slice_(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """x[start + i * step] a dimension."""
     picks = (
         start + step * np.arange(size)
         for start, size, step in zip(attrs["start"], attrs["size"], attrs["step"], strict=False)
@@ -45,12 +51,14 @@ def slice_(attrs: Attrs, x: np.ndarray) -> np.ndarray:
 
 
 def pad(attrs: Attrs, x: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Values around x."""
     out = np.full(attrs["shape"], value, x.dtype)
     out[tuple(slice(low, low + n) for low, n in zip(attrs["low"], x.shape, strict=False))] = x
     return out
 
 
 def cat(attrs: Attrs, *xs: np.ndarray) -> np.ndarray:
+    """Concatenation."""
     return np.concatenate(xs, attrs["dim"])
 
 
@@ -62,10 +70,12 @@ def _mesh(index: np.ndarray, dim: int) -> tuple[np.ndarray, ...]:
 
 
 def gather(attrs: Attrs, x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """torch.gather."""
     return x[_mesh(index, attrs["dim"])]
 
 
 def index(attrs: Attrs, x: np.ndarray, *indices: np.ndarray) -> np.ndarray:
+    """x[i0, i1, ...] on the leading dimensions."""
     return x[indices]
 
 
@@ -84,46 +94,57 @@ def _combine(reduce: str, x: np.ndarray, where: tuple[np.ndarray, ...], values: 
 
 
 def index_put(attrs: Attrs, x: np.ndarray, values: np.ndarray, *indices: np.ndarray) -> np.ndarray:
+    """x[i0, ...] set to or increased by values."""
     return _combine(attrs["reduce"], x, indices, values)
 
 
 def scatter(attrs: Attrs, x: np.ndarray, index: np.ndarray, src: np.ndarray) -> np.ndarray:
+    """torch.scatter_reduce including self."""
     return _combine(attrs["reduce"], x, _mesh(index, attrs["dim"]), src)
 
 
 def sum_(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """Sum over dims; halves in float32."""
     return promote_half(x).sum(attrs["dims"], dtype=promote_half(x).dtype)
 
 
 def prod(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """Product over dims; halves in float32."""
     return promote_half(x).prod(attrs["dims"], dtype=promote_half(x).dtype)
 
 
 def amax(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """Largest; nan wins."""
     return x.max(attrs["dims"])
 
 
 def amin(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """Smallest; nan wins."""
     return x.min(attrs["dims"])
 
 
 def argmax(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """First position of the largest."""
     return x.argmax(attrs["dims"][0])
 
 
 def argmin(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """First position of the smallest."""
     return x.argmin(attrs["dims"][0])
 
 
 def cumsum(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """Running sum."""
     return promote_half(x).cumsum(attrs["dim"], dtype=promote_half(x).dtype)
 
 
 def cumprod(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """Running product."""
     return promote_half(x).cumprod(attrs["dim"], dtype=promote_half(x).dtype)
 
 
 def cummax(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Running maximum and its last position."""
     dim = attrs["dim"]
     values = np.maximum.accumulate(x, dim)
     taken = (x == values) | (np.isnan(x) if x.dtype.kind == "f" else False)
@@ -132,30 +153,35 @@ def cummax(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def logcumsumexp(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """Log of the running sum of exp."""
     return np.logaddexp.accumulate(promote_half(x), attrs["dim"])
 
 
 def matmul(attrs: Attrs, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Batched matrix product; halves in float32."""
     return np.matmul(promote_half(a), promote_half(b))
 
 
+def _spatial(slices: Iterable[slice]) -> tuple[Any, ...]:
+    """An index of the last dimensions."""
+    return (..., *slices)
+
+
 def convolution(attrs: Attrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Cross-correlation, or its adjoint when transposed."""
     x, w = promote_half(x), promote_half(w)
     rank, groups = x.ndim - 2, attrs["groups"]
     stride, padding, dilation = attrs["stride"], attrs["padding"], attrs["dilation"]
     if attrs["transposed"]:
         # the adjoint: insert zeros between inputs, then correlate with the flipped kernel
-        spread = np.zeros(
-            x.shape[:2] + tuple((n - 1) * s + 1 for n, s in zip(x.shape[2:], stride, strict=False)), x.dtype
-        )
-        spread[(..., *(slice(None, None, s) for s in stride))] = x
-        edges = [(d * (k - 1) - p, d * (k - 1) - p + o)
-                 for d, k, p, o in zip(dilation, w.shape[2:], padding, attrs["output_padding"], strict=False)]  # fmt: skip
-        spread = spread[
-            (..., *(slice(max(0, -lo), n - max(0, -hi)) for (lo, hi), n in zip(edges, spread.shape[2:], strict=False)))
-        ]
-        x = np.pad(spread, [(0, 0), (0, 0), *((max(0, lo), max(0, hi)) for lo, hi in edges)])
-        w = w[(..., *([slice(None, None, -1)] * rank))]
+        sizes = [(n - 1) * s + 1 for n, s in zip(x.shape[2:], stride, strict=True)]
+        spread = np.zeros((*x.shape[:2], *sizes), x.dtype)
+        spread[_spatial(slice(None, None, s) for s in stride)] = x
+        reach = [d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding, strict=True)]
+        edges = [(r, r + o) for r, o in zip(reach, attrs["output_padding"], strict=True)]
+        cut = (slice(max(0, -lo), n - max(0, -hi)) for (lo, hi), n in zip(edges, sizes, strict=True))
+        x = np.pad(spread[_spatial(cut)], [(0, 0), (0, 0), *((max(0, lo), max(0, hi)) for lo, hi in edges)])
+        w = w[_spatial([slice(None, None, -1)] * rank)]
         w = w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2).reshape(-1, w.shape[0] // groups, *w.shape[2:])
         stride = (1,) * rank
     else:
@@ -163,7 +189,7 @@ def convolution(attrs: Attrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     span = tuple(d * (k - 1) + 1 for d, k in zip(dilation, w.shape[2:], strict=False))
     windows = np.lib.stride_tricks.sliding_window_view(x, span, tuple(range(2, x.ndim)))
     windows = windows[(slice(None), slice(None), *(slice(None, None, s) for s in stride))]
-    windows = windows[(..., *(slice(None, None, d) for d in dilation))]
+    windows = windows[_spatial(slice(None, None, d) for d in dilation)]
     n, _, *out = windows.shape[: 2 + rank]
     columns = np.moveaxis(windows.reshape(n, groups, -1, *windows.shape[2:]), 2, 2 + rank)
     columns = columns.reshape(n, groups, int(np.prod(out)), -1)
@@ -172,6 +198,7 @@ def convolution(attrs: Attrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def sort(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Stable; nan counts as largest."""
     dim = attrs["dim"]
     if attrs["descending"]:  # reverse, sort, reverse: stable, nan first
         order = x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), dim, kind="stable"), dim)
@@ -181,15 +208,17 @@ def sort(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def searchsorted(attrs: Attrs, table: np.ndarray, values: np.ndarray) -> np.ndarray:
-    side = "right" if attrs["right"] else "left"
+    """Insertion points, row by row."""
+    side: Literal["left", "right"] = "right" if attrs["right"] else "left"
     if table.ndim == 1:
         return np.searchsorted(table, values, side)
-    rows = [np.searchsorted(t, v, side) for t, v in zip(table.reshape(-1, table.shape[-1]),
-                                                       values.reshape(-1, values.shape[-1]), strict=False)]  # fmt: skip
+    flat = table.reshape(-1, table.shape[-1]), values.reshape(-1, values.shape[-1])
+    rows = [np.searchsorted(t, v, side) for t, v in zip(*flat, strict=True)]
     return np.array(rows, np.int64).reshape(values.shape)
 
 
 def nonzero(attrs: Attrs, x: np.ndarray) -> np.ndarray:
+    """Positions of the first non-zeros, then -1."""
     found = np.argwhere(x)[: attrs["size"]]
     out = np.full((attrs["size"], x.ndim), -1, np.int64)
     out[: len(found)] = found
@@ -210,6 +239,7 @@ def philox(seed: int, counters: np.ndarray) -> np.ndarray:
 
 
 def rand_bits(attrs: Attrs, seed: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """Lane i % 4 of counter offset + i // 4."""
     count = int(np.prod(attrs["shape"]))
     counters = np.arange((count + 3) // 4, dtype=np.uint64) + np.uint64(int(offset) & 0xFFFFFFFFFFFFFFFF)
     return philox(int(seed), counters).reshape(-1)[:count].reshape(attrs["shape"])

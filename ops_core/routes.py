@@ -1,8 +1,8 @@
 """The route of every ATen overload, computed from the running torch.
 
-`core`: a rule of ours ends in core ops. `decomposed`: PyTorch's or our own decomposition, traced. `composite`: PyTorch's
-composite kernel calls other ops. `view`: makes a view, computes nothing. `extern`: a read that synchronises, then runs
-device ops (data-dependent shapes). `host`: CPU fallback. `outside`: not a dense device's business.
+`core`: a rule of ours ends in core ops. `decomposed`: a decomposition of ours or of PyTorch, traced. `composite`:
+PyTorch's composite kernel calls other ops. `view`: makes a view, computes nothing. `extern`: a read that
+synchronises, then device ops (data-dependent shapes). `host`: CPU fallback. `outside`: not a dense device's business.
 """
 
 from __future__ import annotations
@@ -45,18 +45,19 @@ _QUANTIZED = re.compile(
     r"quant|int4pack|q_scale|q_zero|q_per_|int_repr|fbgemm|qscheme|_saturate_weight|_weight_int4|_weight_int8"
 )
 _LAYOUT = re.compile(
-    r"sparse|^sspaddmm|csr|coo|nested|jagged|mkldnn|to_dense|indices|^_?values|coalesce|_dimI|_dimV|_nnz|ccol|to_padded"
+    r"sparse|^sspaddmm|csr|coo|nested|jagged|mkldnn|to_dense|indices|^_?values|coalesce|_dimI|_dimV|_nnz|"
+    r"ccol|to_padded"
 )
 _INTERNAL = re.compile(
-    r"^_test_|assert|_make_dep|_foobar|_functional_sym|_debug|_is_any_true|_print|_propagate_xla|_lazy_clone"
+    r"^_test_|assert|_make_dep|_foobar|_functional_sym|_debug|_print|_propagate_xla|_lazy_clone"
 )
-_VENDOR = re.compile(r"cudnn|miopen|_cuda|^_?mps|xnn|vulkan|metal|mkl|efficient_attention|flash_attention|cslt|_spdiags|"
-                     r"_nnpack|_cufft|_scaled_mm|_grouped_mm|_cutlass|_jiterator|_use_cudnn|_compute_contiguous")  # fmt: skip
+_VENDOR = re.compile(r"cudnn|miopen|_cuda|^_?mps|xnn|vulkan|metal|mkl|efficient_attention|flash_attention|cslt|"
+                     r"_spdiags|_nnpack|_cufft|_scaled_mm|_grouped_mm|_cutlass|_jiterator|_use_cudnn|_compute_contiguous")  # fmt: skip
 _HOOKS = frozenset(
     {"retain_grad", "requires_grad_", "record_stream", "_backward", "set_data", "_fw_primal", "_make_dual"}
 )
-_QUERIES = re.compile(r"^(size|stride|sym_\w+|is_\w+|dim|numel|storage_offset|_version|result_type|can_cast|promote_types|"
-                      r"_has_\w+|_fused_sdp_choice|output_nr|is_leaf|__is|_is_zerotensor|_debug_has|_use_\w+|_cummax_helper|get_gradients)$")  # fmt: skip
+_QUERIES = re.compile(r"^(size|stride|sym_\w+|is_\w+|dim|numel|storage_offset|_version|result_type|can_cast|"
+                      r"promote_types|_has_\w+|_fused_sdp_choice|output_nr|is_leaf|_is_zerotensor|_use_\w+)$")  # fmt: skip
 
 
 @cache

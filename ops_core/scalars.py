@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ class ScalarFn:
     name: str
     arity: int
     dtypes: str
-    reference: Callable[..., np.ndarray]
+    reference: Callable[..., Any]
     doc: str
     result: str = "same"
 

@@ -29,6 +29,7 @@ class CoreOp:
 
     @property
     def reference(self) -> Callable[..., Any] | None:
+        """The NumPy meaning; None for memory ops and `map`."""
         return REFERENCES.get(self.name)
 
 
@@ -45,7 +46,8 @@ TABLE = (
     CoreOp("pad", "movement", "(x, value: T[]) {low, high} -> T", "`low` values before and `high` after, a dimension"),
     CoreOp("cat", "movement", "(x...) {dim} -> T", "concatenation along dim"),
     CoreOp("gather", "gather", "(x, index: i64) {dim} -> T[index.shape]", "torch.gather; indices are in range"),
-    CoreOp("index", "gather", "(x, i0: i64[s], ...) {dims = 0..k-1} -> T[s + rest]", "x[i0, i1, ...]; all i share one shape"),
+    CoreOp("index", "gather", "(x, i0: i64[s], ...) {dims = 0..k-1} -> T[s + rest]",
+           "x[i0, i1, ...]; all i share one shape"),
     CoreOp("index_put", "scatter", "(x, values: T[s + rest], i0: i64[s], ...) {dims = 0..k-1, reduce} -> T[x.shape]",
            "x[i0, ...] = values (reduce 'set') or += values ('add')"),
     CoreOp("scatter", "scatter", "(x, index: i64, src: T[index.shape]) {dim, reduce} -> T[x.shape]",
@@ -68,7 +70,8 @@ TABLE = (
     CoreOp("sort", "sort", "(x) {dim, descending, stable} -> T, i64", "values and positions; nan counts as largest"),
     CoreOp("searchsorted", "sort", "(sorted: T[.., n], values: T[.., m]) {right} -> i64[.., m]",
            "insertion points; a 1-D table serves values of any shape"),
-    CoreOp("nonzero", "data-dependent", "(x) {size} -> i64[size, rank]", "positions of the first `size` non-zeros, then -1"),
+    CoreOp("nonzero", "data-dependent", "(x) {size} -> i64[size, rank]",
+           "positions of the first `size` non-zeros, then -1"),
     CoreOp("rand_bits", "random", "(seed: i64[], offset: i64[]) {} -> u32[shape]",
            "Philox4x32-10: element i is lane i % 4 of counter offset + i // 4 under key seed"),
     CoreOp("map", "elementwise", "(x...) {fn, to} -> T", "one scalar function; operands have the output's shape"),

@@ -39,10 +39,10 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     special,
 )
 from ops_core.lowering.dispatch import record_list, run, static_scalars
-from ops_core.lowering.promote import result_type, torch_dtype
+from ops_core.lowering.promote import result_type
 from ops_core.lowering.random import rng_counters
-from ops_core.lowering.registry import Complex, Effects, Lowered, NeedsStatic, NotLowerable, Scalar
-from ops_core.lowering.schema import Op, op_named
+from ops_core.lowering.registry import Complex, Lowered, NeedsStatic, NotLowerable, Scalar
+from ops_core.lowering.schema import op_named
 
 __all__ = ["Complex", "Lowered", "NeedsStatic", "NotLowerable", "lower", "record_list", "result_type", "rng_counters",
            "static_scalars"]  # fmt: skip
@@ -89,14 +89,6 @@ def lower(graph: Graph, op: str, args: Sequence[Any], kwargs: dict[str, Any]) ->
     for name, value in bound.items():
         bound[name] = _wrap(value, name if kinds.get(name, "").startswith("scalar") else None)
     with A.building(graph):
-        effects = apply(overload, bound)
+        effects = run(overload, bound)
     writes = {name: _unwrap(value) for name, value in effects.writes.items()}
     return Lowered(tuple(_unwrap(v) for v in _flat(effects.outputs)), writes)
-
-
-def apply(op: Op, bound: dict[str, Any]) -> Effects:
-    """Lower one op on arrays: results and writes by argument name."""
-    return run(op, bound)
-
-
-_ = torch_dtype

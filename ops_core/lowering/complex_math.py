@@ -12,6 +12,7 @@ from ops_core.lowering.registry import Complex
 
 
 def multiply(a: Complex, b: Complex) -> Complex:
+    """Product."""
     return Complex(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re)
 
 
@@ -35,16 +36,19 @@ def modulus(x: Complex) -> Arr:
 
 
 def cexp(x: Complex) -> Complex:
+    """Exponential."""
     e = A.map_("exp", x.re)
     plain = x.im.eq(0.0)
     return Complex(where(plain, e, e * A.map_("cos", x.im)), where(plain, x.im, e * A.map_("sin", x.im)))
 
 
 def clog(x: Complex) -> Complex:
+    """Principal logarithm."""
     return Complex(A.map_("log", modulus(x)), A.map_("atan2", x.im, x.re))
 
 
 def csqrt(x: Complex) -> Complex:
+    """Principal square root."""
     m = modulus(x)
     t = A.map_("sqrt", (A.map_("abs", x.re) + m) * 0.5)
     half = A.map_("abs", x.im) / (t * 2.0)
@@ -54,34 +58,42 @@ def csqrt(x: Complex) -> Complex:
 
 
 def scale(x: Complex, by: Any) -> Complex:
+    """Times a real number."""
     return Complex(x.re * by, x.im * by)
 
 
 def times_i(x: Complex) -> Complex:
+    """Times i."""
     return Complex(-x.im, x.re)
 
 
 def minus_i(x: Complex) -> Complex:
+    """Times -i."""
     return Complex(x.im, -x.re)
 
 
 def one_plus(x: Complex) -> Complex:
+    """1 + x."""
     return Complex(x.re + 1.0, x.im)
 
 
 def one_minus(x: Complex) -> Complex:
+    """1 - x."""
     return Complex(1.0 - x.re, -x.im)
 
 
 def reciprocal(x: Complex) -> Complex:
+    """1 / x."""
     return divide(Complex(A.full_like(x.re, 1), A.full_like(x.re, 0)), x)
 
 
 def sinh(x: Complex) -> Complex:
+    """Hyperbolic sine."""
     return Complex(A.map_("sinh", x.re) * A.map_("cos", x.im), A.map_("cosh", x.re) * A.map_("sin", x.im))
 
 
 def cosh(x: Complex) -> Complex:
+    """Hyperbolic cosine."""
     return Complex(A.map_("cosh", x.re) * A.map_("cos", x.im), A.map_("sinh", x.re) * A.map_("sin", x.im))
 
 
@@ -102,11 +114,13 @@ def asinh(x: Complex) -> Complex:
 
 
 def acosh(x: Complex) -> Complex:
+    """Inverse hyperbolic cosine."""
     root = multiply(csqrt(Complex(x.re + 1.0, x.im)), csqrt(Complex(x.re - 1.0, x.im)))
     return clog(Complex(x.re + root.re, x.im + root.im))
 
 
 def atanh(x: Complex) -> Complex:
+    """Inverse hyperbolic tangent."""
     a, b = clog(one_plus(x)), clog(one_minus(x))
     return Complex((a.re - b.re) * 0.5, (a.im - b.im) * 0.5)
 
@@ -118,6 +132,7 @@ def acos(x: Complex) -> Complex:
 
 
 def asin(x: Complex) -> Complex:
+    """Inverse sine, by that of the hyperbolic one."""
     return minus_i(asinh(times_i(x)))
 
 
@@ -129,6 +144,7 @@ def expm1(x: Complex) -> Complex:
 
 
 def sgn(x: Complex) -> Complex:
+    """x / |x|; 0 at 0."""
     m = modulus(x)
     safe = where(m.eq(0.0), 1.0, m)
     return Complex(x.re / safe, x.im / safe)

@@ -178,10 +178,10 @@ def _convolution(input, weight, bias, stride, padding, dilation, transposed, out
     rank = weight.ndim - 2
     batched = input.ndim == weight.ndim
     x = input if batched else input.unsqueeze(0)
-    args = [_spread(v, rank) for v in (stride, padding, dilation)]
+    stride, padding, dilation, output_padding = (_spread(v, rank) for v in (stride, padding, dilation, output_padding))
     half = x.dtype in ("f16", "bf16") and bias is not None
-    wide = [v.to("f32") if half else v for v in (x, weight)]
-    out = convolve(*wide, *args, transposed, _spread(output_padding, rank), groups)
+    x, w = (v.to("f32") if half else v for v in (x, weight))
+    out = convolve(x, w, stride, padding, dilation, transposed, output_padding, groups)
     if bias is not None:
         out = out + bias.to(out.dtype).reshape(1, -1, *(1,) * rank)
     out = out.to(input.dtype)
@@ -223,7 +223,8 @@ def _convolution_backward(
                 dx = dx.slice(d, 0, size)
         else:
             extra = [n - ((g - 1) * s - 2 * p + d * (k - 1) + 1) for n, g, s, p, d, k in
-                     zip(x.shape[2:], grad.shape[2:], stride, padding, dilation, weight.shape[2:], strict=False)]  # fmt: skip
+                     zip(x.shape[2:], grad.shape[2:], stride, padding, dilation, weight.shape[2:],
+                         strict=False)]  # fmt: skip
             dx = convolve(grad, weight, stride, padding, dilation, True, extra, groups)
         dx = dx.reshape(*input.shape)
     if output_mask[1]:

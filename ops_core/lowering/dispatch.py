@@ -115,8 +115,9 @@ def _through_out(op: Op, twin: Op, bound: dict[str, Any]) -> Effects:
 
 
 STATIC_SCALARS = {
-    "pow": {"exponent"}, "norm": {"p"}, "linalg_vector_norm": {"ord"}, "dist": {"p"}, "arange": {"start", "end", "step"},
-    "range": {"start", "end", "step"}, "_foreach_norm": {"ord"}, "_foreach_pow": {"exponent"}, "logspace": {"base"},
+    "pow": {"exponent"}, "norm": {"p"}, "linalg_vector_norm": {"ord"}, "dist": {"p"},
+    "arange": {"start", "end", "step"}, "range": {"start", "end", "step"}, "_foreach_norm": {"ord"},
+    "_foreach_pow": {"exponent"}, "logspace": {"base"},
 }  # fmt: skip
 
 

@@ -9,7 +9,11 @@ from typing import Any
 
 from ops_core.lowering.registry import RULES, call_rule, rule
 
-_UNARY = ["abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "digamma", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p", "log2", "max", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "zero", "clone"]  # fmt: skip
+_UNARY = [
+    "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "digamma", "erf", "erfc", "exp", "expm1", "floor",
+    "frac", "lgamma", "log", "log10", "log1p", "log2", "max", "neg", "reciprocal", "round", "rsqrt", "sigmoid",
+    "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc", "zero", "clone",
+]  # fmt: skip
 # base -> what the operands beside `self` are called in the single-tensor rule
 _BINARY = {"add": "other", "sub": "other", "mul": "other", "div": "other", "maximum": "other", "minimum": "other",
            "clamp_max": "max", "clamp_min": "min", "pow": "exponent", "addcdiv": "value", "addcmul": "value",

@@ -64,6 +64,7 @@ def last(x: Complex, sign: float) -> Complex:
 
 
 def along(x: Complex, d: int, sign: float) -> Complex:
+    """The transform of dimension `d`."""
     d %= x.ndim
     moved = last(_each(lambda p: p.move(d, -1), x), sign)
     return _each(lambda p: p.move(-1, d), moved)

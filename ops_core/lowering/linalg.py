@@ -35,6 +35,7 @@ def _row(x: Arr, i: int) -> Arr:
 
 
 def mt(x: Arr) -> Arr:
+    """The matrices transposed."""
     return x.transpose(-2, -1)
 
 
@@ -44,6 +45,7 @@ def _tril(x: Arr) -> Arr:
 
 
 def eye(n: int, dtype: str, m: int | None = None) -> Arr:
+    """Ones on the diagonal of an [n, m] matrix."""
     i, k = _grid(n, n if m is None else m)
     return i.eq(k).to(dtype)
 
@@ -180,6 +182,7 @@ def _triangular_solve(self, A, upper=True, transpose=False, unitriangular=False)
 
 
 def broadcast_batch(*xs: Arr) -> tuple[int, ...]:
+    """The common batch shape of matrices."""
     return A.broadcast_shapes(*(x.shape[:-2] for x in xs))
 
 

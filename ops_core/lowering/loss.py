@@ -324,9 +324,9 @@ def _range_of(x: Arr, given: Any) -> tuple[Any, Any]:
         return (low - 0.5, high + 0.5) if low == high else (low, high)
     if x.numel == 0:
         return 0.0, 1.0
-    low, high = x.amin(), x.amax()
-    same = low.eq(high)
-    return where(same, low - 0.5, low), where(same, high + 0.5, high)
+    first, last = x.amin(), x.amax()
+    same = first.eq(last)
+    return where(same, first - 0.5, first), where(same, last + 0.5, last)
 
 
 def _place(x: Arr, edges: Arr) -> Arr:

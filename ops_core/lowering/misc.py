@@ -100,8 +100,8 @@ def _embedding_renorm(self, indices, max_norm, norm_type):
 
 @rule("_fused_moving_avg_obs_fq_helper.default")
 def _fused_moving_avg_obs(
-    self, observer_on, fake_quant_on, running_min, running_max, scale, zero_point, averaging_const, quant_min, quant_max,
-    ch_axis, per_row_fake_quant=False, symmetric_quant=False,
+    self, observer_on, fake_quant_on, running_min, running_max, scale, zero_point, averaging_const, quant_min,
+    quant_max, ch_axis, per_row_fake_quant=False, symmetric_quant=False,
 ):  # fmt: skip
     x = up(self)
     dims = tuple(d for d in range(x.ndim) if d != ch_axis % x.ndim) if per_row_fake_quant else None

@@ -135,7 +135,9 @@ def _arange(end, start=0, step=1, dtype=None):
     if name == "i64":  # integer bounds first; the other integers count in floating point
         start, end, step = int(start), int(end), int(step)
     count = max(0, math.ceil((end - start) / step))
-    return _affine_range(count, *((int(start), int(step)) if A.kind(name) in "iu" else (start, step)), name)
+    if A.kind(name) in "iu":
+        start, step = int(start), int(step)
+    return _affine_range(count, start, step, name)
 
 
 @rule("range")

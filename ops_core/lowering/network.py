@@ -252,7 +252,8 @@ def _native_multi_head_attention(
 @rule("_transformer_encoder_layer_fwd")
 def _transformer_encoder_layer(
     src, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, norm_weight_1,
-    norm_bias_1, norm_weight_2, norm_bias_2, ffn_weight_1, ffn_bias_1, ffn_weight_2, ffn_bias_2, mask=None, mask_type=None,
+    norm_bias_1, norm_weight_2, norm_bias_2, ffn_weight_1, ffn_bias_1, ffn_weight_2, ffn_bias_2, mask=None,
+    mask_type=None,
 ):  # fmt: skip
     def norm(x: Arr, weight: Arr, bias: Arr) -> Arr:
         return _native_layer_norm(x, (embed_dim,), weight, bias, eps)[0]

@@ -30,7 +30,7 @@ def _per_tensor(step: Callable[..., dict[str, Arr]], lists: dict[str, Any], foun
     writes: dict[str, list[Arr | None]] = {}
     skip = None if found_inf is None else found_inf.reshape().ne(0)
     for i in range(count):
-        own = {name: v[i] if len(v) else None for name, v in lists.items()}
+        own: dict[str, Any] = {name: v[i] if len(v) else None for name, v in lists.items()}
         for name, new in step(**own).items():
             old = own[name]
             new = new.to(old.dtype)

@@ -203,7 +203,7 @@ COMPARE_AT_MOST = 64
 def _nonzero_static(self, size, fill_value=-1):
     if self.ndim == 0 or self.numel == 0 or size == 0:
         rows = A.full((size, self.ndim), -1, "i64")
-        return rows if self.numel == 0 or size == 0 else rows
+        return rows
     rows = A.emit("nonzero", (self,), (size, self.ndim), "i64", size=size)
     count = self.to("bool").to("i64").sum()
     return where(A.positions((size, 1), 0) < count, rows, fill_value)

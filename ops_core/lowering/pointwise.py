@@ -62,10 +62,12 @@ def pointwise(*names: str, operands: tuple[str, ...] = ("self", "other"), floati
 
 
 def sigmoid_of(x: Arr) -> Arr:
+    """1 / (1 + exp(-x))."""
     return 1.0 / (A.map_("exp", -x) + 1.0)
 
 
 def tanh_of(x: Arr) -> Arr:
+    """Hyperbolic tangent."""
     return A.map_("tanh", x)
 
 
@@ -291,6 +293,7 @@ def _hypot(self, other):
 
 
 def abs_(x: Arr) -> Arr:
+    """Magnitude."""
     return A.map_("abs", x)
 
 

@@ -46,6 +46,7 @@ class Window:
         return itertools.product(*(range(0, k * d, d) for k, d in zip(self.kernel, self.dilation, strict=False)))
 
     def pad(self, x: Arr, value: Any) -> Arr:
+        """The input with `value` where windows reach beyond it."""
         lead = [0] * (x.ndim - self.rank)
         return x.pad([*lead, *self.padding], [*lead, *self.after], value)
 
@@ -172,26 +173,20 @@ def _divisor(window: Window, count_include_pad: bool, override: int | None) -> A
     if override:
         return float(override)
     total: Any = None
-    constant = True
+    product, constant = 1, True
     for d in range(window.rank):
         n, k, s, p = window.sizes[d], window.kernel[d], window.stride[d], window.padding[d]
-        counts = []
-        for o in range(window.out[d]):
-            start = o * s - p
-            end = min(start + k, n + p)
-            counts.append(end - start if count_include_pad else min(end, n) - max(start, 0))
+        spans = [(o * s - p, min(o * s - p + k, n + p)) for o in range(window.out[d])]
+        counts = [hi - lo if count_include_pad else min(hi, n) - max(lo, 0) for lo, hi in spans]
         constant = constant and len(set(counts)) <= 1
         start = A.positions(window.out, d) * s - p
         end = A.map_("minimum", start + k, n + p)
         if not count_include_pad:
             start, end = A.map_("maximum", start, 0), A.map_("minimum", end, n)
         extent = end - start
-        total = (
-            (extent, counts[0] if counts else 1)
-            if total is None
-            else (total[0] * extent, total[1] * (counts[0] if counts else 1))
-        )
-    return float(total[1]) if constant else total[0]
+        total = extent if total is None else total * extent
+        product *= counts[0] if counts else 1
+    return float(product) if constant else total
 
 
 def _avg_window(shape: Ints, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, rank: int) -> Window:

@@ -32,6 +32,7 @@ def torch_dtype(x: Any) -> torch.dtype:
 
 
 def default_float() -> str:
+    """torch's default dtype."""
     return name_of(torch.get_default_dtype())
 
 
@@ -59,6 +60,7 @@ def _number_dtype(x: Any) -> torch.dtype:
 
 @cache
 def promote(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    """torch.promote_types, remembered."""
     return torch.promote_types(a, b)
 
 

@@ -65,14 +65,17 @@ class Complex:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Sizes of both parts."""
         return self.re.shape
 
     @property
     def dtype(self) -> str:
+        """Dtype of a part."""
         return self.re.dtype
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.re.shape)
 
 

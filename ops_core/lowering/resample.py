@@ -17,7 +17,10 @@ from ops_core.lowering.pooling import along, scatter_windows
 from ops_core.lowering.promote import opmath
 from ops_core.lowering.registry import NotLowerable, rule
 
-floor = lambda x: A.map_("floor", x)
+
+def floor(x: Arr) -> Arr:
+    """Round down."""
+    return A.map_("floor", x)
 
 
 def _ratio(n: int, out: int, align: bool, scale: Any) -> float:
@@ -97,13 +100,16 @@ def _smooth_taps(kind: str, n: int, out: int, align: bool, scale: Any, dtype: st
     return w / w.sum(1, True)
 
 
-def _resample(x: Arr, rank: int, matrices: list[Callable[[str], Arr]], shape: tuple[int, ...]) -> Arr:
+Matrix = Callable[[int, str], Arr]  # the resampling matrix of a dimension, in a dtype
+
+
+def _resample(x: Arr, rank: int, matrix: Matrix, shape: tuple[int, ...]) -> Arr:
     """Apply one [m, n] matrix along each of the last `rank` dims."""
     if x.numel == 0:
         return A.full(shape, 0, x.dtype)
     out = x.to(opmath(x.dtype))
-    for d, matrix in enumerate(matrices, x.ndim - rank):
-        out = along(out, d, matrix(out.dtype))
+    for d in range(rank):
+        out = along(out, x.ndim - rank + d, matrix(d, out.dtype))
     return out.to(x.dtype)
 
 
@@ -118,8 +124,7 @@ def _backward(kind: str, rank: int) -> Callable[..., Arr]:
             n, out, scale = input_size[2 + d], output_size[d], _scales(scales, rank)[d]
             return _taps(kind, n, out, align_corners, scale, dtype).transpose(0, 1)
 
-        matrices = [lambda dtype, d=d: matrix(d, dtype) for d in range(rank)]
-        return _resample(grad_output, rank, matrices, tuple(input_size))
+        return _resample(grad_output, rank, matrix, tuple(input_size))
 
     return backward
 
@@ -134,12 +139,12 @@ for _name, (_kind, _rank) in {
 
 
 def _declare_antialiased(kind: str) -> None:
-    def matrices(sizes: Any, out: Any, align: bool, scales: Any, transposed: bool) -> list[Callable[[str], Arr]]:
+    def matrices(sizes: Any, out: Any, align: bool, scales: Any, transposed: bool) -> Matrix:
         def matrix(d: int, dtype: str) -> Arr:
             w = _smooth_taps(kind, sizes[d], out[d], align, scales[d], dtype)
             return w.transpose(0, 1) if transposed else w
 
-        return [lambda dtype, d=d: matrix(d, dtype) for d in (0, 1)]
+        return matrix
 
     @rule(f"_upsample_{kind}2d_aa.default")
     def forward(self, output_size, align_corners, scales_h=None, scales_w=None):
@@ -232,7 +237,7 @@ class _Sampler:
         if self.mode == BILINEAR:
             one = A.full_like(x, 1.0)
             return [(base, 1.0 - f, -one), (base + 1.0, f, one)]
-        taps = []
+        taps: list[tuple[Arr, Arr, Arr | None]] = []
         for k in range(-1, 3):
             position, _ = _padded(base + float(k), self.sizes[d], self.padding, self.align)
             taps.append((position, cubic(f - float(k), -0.75), _cubic_slope(f - float(k), -0.75)))
@@ -304,7 +309,7 @@ def _grid_sampler_backward(
     grad = grad_output.to(dtype).reshape(s.n, s.c, s.points).permute(0, 2, 1)
     rank = len(s.sizes)
     dx = A.full(pixels.shape, 0, dtype)
-    slopes: list[Arr | None] = [None] * rank
+    slopes: list[Any] = [None] * rank
     for flat, inside, weights, derivatives in s.taps():
         if output_mask[0]:
             weight = where(inside, _product(weights), 0.0).unsqueeze(-1)
@@ -350,8 +355,8 @@ def _fractional(rank: int) -> None:
         plane = self.reshape(*lead, -1)
         windows = plane.gather(-1, flat.reshape(*lead, -1)).reshape(*flat.shape)
         best = windows.arg("argmax", -1, True)
-        shape = (*lead, *output_size)
-        return windows.gather(-1, best).reshape(*shape), flat.gather(-1, best).reshape(*shape)
+        picked = windows.gather(-1, best), flat.gather(-1, best)
+        return tuple(x.reshape(*lead, *output_size) for x in picked)
 
     @rule(f"fractional_max_pool{rank}d_backward")
     def backward(grad_output, self, kernel_size, output_size, indices):

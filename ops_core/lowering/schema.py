@@ -72,7 +72,7 @@ class Op:
 
     @cached_property
     def signature(self) -> tuple[tuple[str, str], ...]:
-        """Names and types of the arguments that are neither outputs nor TensorOptions: equal for all faces of a function."""
+        """Names and types of the arguments that are neither outputs nor TensorOptions: equal for all its faces."""
         return tuple(sorted((a.name, a.type) for a in self.arguments if not a.out and a.name not in _OPTIONS))
 
     @cached_property
@@ -104,6 +104,7 @@ class Op:
 
 @cache
 def op_of(func: torch._ops.OpOverload) -> Op:
+    """The digested schema of an overload."""
     return Op(func)
 
 

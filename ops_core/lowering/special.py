@@ -35,14 +35,17 @@ def chebyshev(x: Arr, coefficients: Sequence[float]) -> Arr:
 
 
 def exp(x: Arr) -> Arr:
+    """Exponential."""
     return A.map_("exp", x)
 
 
 def log(x: Arr) -> Arr:
+    """Natural logarithm."""
     return A.map_("log", x)
 
 
 def sqrt(x: Arr) -> Arr:
+    """Square root."""
     return A.map_("sqrt", x)
 
 
@@ -55,19 +58,23 @@ def _i_scaled(x: Arr, near: Sequence[float], far: Sequence[float], odd: bool) ->
 
 
 def i0e(x: Arr) -> Arr:
+    """exp(-|x|) I0(x)."""
     return _i_scaled(x, cephes.I0E_A, cephes.I0E_B, False)
 
 
 def i1e(x: Arr) -> Arr:
+    """exp(-|x|) I1(x)."""
     out = _i_scaled(x, cephes.I1E_A, cephes.I1E_B, True)
     return where(x < 0, -out, out)
 
 
 def i0(x: Arr) -> Arr:
+    """Modified Bessel function of order 0."""
     return exp(abs_(x)) * i0e(x)
 
 
 def i1(x: Arr) -> Arr:
+    """Modified Bessel function of order 1."""
     return exp(abs_(x)) * i1e(x)
 
 
@@ -112,6 +119,7 @@ def _far(x: Arr, order: int, second: bool) -> Arr:
 
 
 def j0(x: Arr) -> Arr:
+    """Bessel function of the first kind, order 0."""
     x = abs_(x)
     z = x * x
     near = (z - 5.78318596294678452118) * (z - 30.4712623436620863991) * poly(z, cephes.J0_RP) / poly(z, cephes.J0_RQ)
@@ -119,6 +127,7 @@ def j0(x: Arr) -> Arr:
 
 
 def j1(x: Arr) -> Arr:
+    """Bessel function of the first kind, order 1."""
     y = abs_(x)
     z = y * y
     near = (
@@ -134,12 +143,14 @@ def _singular(x: Arr, out: Arr) -> Arr:
 
 
 def y0(x: Arr) -> Arr:
+    """Bessel function of the second kind, order 0."""
     z = x * x
     near = poly(z, cephes.Y0_YP) / poly(z, cephes.Y0_YQ) + (2 / math.pi) * log(x) * j0(x)
     return _singular(x, where(x <= 5.0, near, _far(x, 0, True)))
 
 
 def y1(x: Arr) -> Arr:
+    """Bessel function of the second kind, order 1."""
     z = x * x
     near = x * (poly(z, cephes.Y1_YP) / poly(z, cephes.Y1_YQ)) + (2 / math.pi) * (j1(x) * log(x) - 1.0 / x)
     return _singular(x, where(x <= 5.0, near, _far(x, 1, True)))

@@ -74,6 +74,7 @@ class Track:
         self.cell, self.chain = cell, chain
 
     def read(self, upto: int | None = None) -> Any:
+        """The array that the tensor (or the first `upto` views) shows."""
         value = self.cell.value
         for forward, _, args in self.chain[:upto]:
             value = _both(lambda x, f=forward, a=args: f(x, *a), value)
@@ -112,6 +113,7 @@ class Tracer(TorchDispatchMode):
         return self.remember(tensor, Track(Cell(value, tensor)))
 
     def remember(self, tensor: torch.Tensor, track: Track) -> torch.Tensor:
+        """Track a meta tensor for the length of the trace."""
         self.tracks[id(tensor)] = track
         self.alive.append(tensor)
         return tensor
@@ -159,7 +161,9 @@ class Tracer(TorchDispatchMode):
         bound = list(op.bind(args, kwargs).values())[1:]
         if isinstance(out, (list, tuple)):
             steps = list(_parts(op, tuple(args[0].shape), bound))
-            return [self.remember(t, Track(base.cell, (*base.chain, step))) for t, step in zip(out, steps, strict=False)]
+            return [
+                self.remember(t, Track(base.cell, (*base.chain, step))) for t, step in zip(out, steps, strict=False)
+            ]
         if out is args[0]:
             return out
         return self.remember(out, self.extended(op, base, tuple(bound), out))
@@ -204,9 +208,8 @@ class Tracer(TorchDispatchMode):
     def metadata(self, op: Op, args: Any, kwargs: Any) -> Any:
         """What the meta kernel returns (this also resizes out= tensors); None where there is none."""
         try:
-            moved = tree_map(lambda t: t.to("meta") if isinstance(t, torch.Tensor) and t.ndim and t.device.type == "cpu" else t,
-                             (args, kwargs))  # fmt: skip
-            out = op.func(*moved[0], **moved[1])
+            args, kwargs = tree_map(_as_meta, (args, kwargs))
+            out = op.func(*args, **kwargs)
         except NotImplementedError:
             return None
         for name in op.out_names:  # resized: the old contents are gone
@@ -227,6 +230,7 @@ class Tracer(TorchDispatchMode):
         return {"seed": seed, "offset": offset + at if at else offset}
 
     def write(self, tensors: Any, values: Any) -> None:
+        """New arrays for written arguments."""
         if isinstance(tensors, torch.Tensor):
             self.tracks[id(tensors)].write(values)
             return
@@ -235,6 +239,7 @@ class Tracer(TorchDispatchMode):
                 self.write(tensor, value)
 
     def results(self, op: Op, args: Any, kwargs: Any, outputs: Any, fresh: Any) -> Any:
+        """What the traced op returns: its own arguments, or fresh meta tensors."""
         if op.face == "inplace":
             return args[0]
         if op.face == "out":
@@ -244,6 +249,11 @@ class Tracer(TorchDispatchMode):
             metas = fresh if isinstance(fresh, (list, tuple)) else [None] * len(outputs)
             return [None if v is None else self.adopt(v, m) for v, m in zip(outputs, metas, strict=False)]
         return None if outputs is None else self.adopt(outputs, fresh)
+
+
+def _as_meta(x: Any) -> Any:
+    """A constant of the decomposition as a meta tensor; 0-dim ones mix with any device as they are."""
+    return x.to("meta") if isinstance(x, torch.Tensor) and x.ndim and x.device.type == "cpu" else x
 
 
 def known(op: Op) -> bool:
@@ -288,6 +298,7 @@ class Template:
         self.nodes.reverse()
 
     def splice(self, inputs: list[Value], graph: Graph) -> Any:
+        """Append the nodes to `graph`, reading `inputs` instead of the trace's."""
         env = dict(zip(self.inputs, inputs, strict=False))
         for node in self.nodes:
             specs = [(v.shape, v.dtype) for v in node.outputs]

@@ -22,7 +22,7 @@ VIEWS: dict[str, tuple[Forward, Backward | None]] = {}
 
 
 def view(*names: str, write: Backward | None = None) -> Callable[[Forward], Forward]:
-    """Declare a view op: `forward(x, *args)`, and `write(new, base, *args)`, the base after writing `new` through it."""
+    """Declare a view op: `forward(x, *args)`, and `write(new, base, *args)`, the base with `new` in its place."""
 
     def register(forward: Forward) -> Forward:
         for name in names:
@@ -162,6 +162,7 @@ def _unbind(x, dim=0):
 
 
 def diagonal_length(rows: int, columns: int, offset: int) -> int:
+    """Elements on a diagonal."""
     return max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
 
 
@@ -216,7 +217,9 @@ def as_strided_scatter(base: Arr, src: Arr, size: Any, stride: Any, storage_offs
 @view("as_strided", "as_strided_copy", write=lambda new, base, *args: as_strided_scatter(base, new, *args))
 def _as_strided(x, size, stride, storage_offset=None):
     offset, count = storage_offset or 0, math.prod(size)
-    contiguous = all(s == math.prod(size[d + 1 :]) or n == 1 for d, (n, s) in enumerate(zip(size, stride, strict=False)))
+    contiguous = all(
+        s == math.prod(size[d + 1 :]) or n == 1 for d, (n, s) in enumerate(zip(size, stride, strict=False))
+    )
     if contiguous and offset + count <= x.numel:
         return x.reshape(x.numel).slice(0, offset, offset + count).reshape(*size)
     return x.reshape(x.numel).index([_linear_index(size, stride, offset)])

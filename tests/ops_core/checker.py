@@ -261,8 +261,8 @@ def is_view_or_query(op: Op) -> bool:
 
 
 QUERIES = frozenset({"detach", "_local_scalar_dense", "is_same_size", "sym_size", "item", "set_", "resize_", "equal",
-                     "squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "resize_as_", "as_strided_",
-                     "_linalg_check_errors", "_efficientzerotensor"})  # fmt: skip
+                     "squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "resize_as_",
+                     "as_strided_", "_linalg_check_errors", "_efficientzerotensor"})  # fmt: skip
 
 
 def spread(samples: list[Any], count: int) -> Iterator[Any]:
