@@ -6,7 +6,7 @@ Nothing here imports MLIR or a driver before the first kernel is needed.
 
 from __future__ import annotations
 
-__all__ = ["explain", "precompile", "report"]
+__all__ = ["explain", "kernel", "precompile", "report"]
 
 
 def _autoload() -> None:
@@ -28,6 +28,10 @@ def _compile(window: dict) -> dict:
 
 
 def __getattr__(name: str) -> object:
+    if name == "kernel":
+        from lazy_backend import custom
+
+        return custom.kernel
     if name in __all__:
         from lazy_backend import report as reports
 
