@@ -18,11 +18,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from codegen import schedule
+from codegen import core_calls, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
 from codegen.plan import Arg, Plan
 from codegen.printer import print_kernel
 from lazy_backend import _C, cache, config, custom
+from lazy_backend.core_steps import core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.variants import Family
@@ -141,8 +142,14 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
             _C.announce_host_op(node.op, node.line)
             steps.append(("host", segment.host_node))
             continue
-        plan = schedule.plan(segment.graph, window.slot_infos(), capabilities(window.device))
-        steps += launches(plan, window, family)
+        caps = capabilities(window.device)
+        plan: Plan | core_calls.CorePlan
+        if caps.level == 1:
+            plan = core_calls.plan(segment.graph, caps)
+            steps += core_steps(plan)
+        else:
+            plan = schedule.plan(segment.graph, window.slot_infos(), caps)
+            steps += launches(plan, window, family)
         arena = max(arena, plan.arena_bytes)
     return {"arena_bytes": arena, "slots": sorted(touched(steps, window)), "steps": steps, "once": bool(statics)}
 
@@ -200,6 +207,8 @@ def touched(steps: list[tuple], window: Window) -> set[int]:
     for step in steps:
         if step[0] == "launch":
             slots |= {arg[1] for arg in step[4] if arg[0] == "slot"}
+        elif step[0] == "core":
+            slots |= {place[1] for place, *_ in step[4] if place[0] == "slot"}
         elif step[0] == "host":
             slots |= window.nodes[step[1]].slots()
     return slots

@@ -35,9 +35,17 @@ WINDOW = Setting("LAZY_WINDOW", 512, (), "most ops in a window; 1 is eager mode,
 COMPILE = Setting("LAZY_COMPILE", "sync", ("sync", "async", "never"), "what a window without a plan does: wait, run op by op, or raise")
 FALLBACK = Setting("LAZY_FALLBACK", "warn", ("warn", "error", "silent"), "what an op that must run on the CPU does")
 CACHE_DIR = Setting("LAZY_CACHE_DIR", "", (), "folder of the persistent kernel cache; default: the user's cache folder")
-RECORD = Setting("LAZY_RECORD", "", (), "archive to record the run's plans and kernels into")
-ARCHIVE = Setting("LAZY_ARCHIVE", "", (), "archive of plans and kernels to run from")
-CHECK = Setting("LAZY_CHECK", "", ("", "nan", "cpu"), "check every window's results: for NaN, or against the CPU")
+CHECK = Setting("LAZY_CHECK", "", ("memory",), "memory: no caching of device memory, so that a simulator sees each buffer's bounds")
 LOG = Setting("LAZY_LOG", "", (), "what to log, comma separated: compile, cuts, cache, kernels")
 
-TABLE = (DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, RECORD, ARCHIVE, CHECK, LOG)
+# Read by the drivers themselves, which do not import this package's tables.
+OPENCL_SVM = Setting("LAZY_OPENCL_SVM", 1, (), "0: OpenCL buffers instead of shared virtual memory, as on a GPU without it")
+SIM_CHIP = Setting("LAZY_SIM_CHIP", "", (), "hardware description (TOML) of the simulated chip")
+SIM_SET = Setting("LAZY_SIM_SET", "", (), "overrides of that description: launch_us=20,...")
+SIM_FAULTS = Setting("LAZY_SIM_FAULTS", "", (), "fault plan (TOML) of the simulated chip")
+SIM_REPORT = Setting("LAZY_SIM_REPORT", "", (), "where the simulated chip writes its report")
+
+TABLE = (
+    DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, CHECK, LOG, OPENCL_SVM, SIM_CHIP, SIM_SET, SIM_FAULTS,
+    SIM_REPORT,
+)  # fmt: skip

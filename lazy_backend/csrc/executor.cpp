@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 
 #include "host_step.h"
@@ -58,6 +60,28 @@ uint64_t scalar_bits(uint64_t bits, int64_t kind, ArgRecipe::Type type) {
     case ArgRecipe::kBool: out = kind == kF64 ? as_double != 0 : as_int != 0; break;
   }
   return out;
+}
+
+// {"value": v}, as Python's json reads it.
+std::string json_value(uint64_t bits, ArgRecipe::Type type) {
+  std::string text;
+  if (type == ArgRecipe::kBool) {
+    text = bits ? "true" : "false";
+  } else if (type == ArgRecipe::kI64 || type == ArgRecipe::kI32) {
+    text = std::to_string(type == ArgRecipe::kI64 ? static_cast<int64_t>(bits) : static_cast<int32_t>(bits));
+  } else {
+    double v;
+    std::memcpy(&v, &bits, 8);
+    if (type == ArgRecipe::kF32) {
+      float f;
+      std::memcpy(&f, &bits, 4);
+      v = f;
+    }
+    char buffer[64];
+    std::snprintf(buffer, sizeof buffer, "%.17g", v);
+    text = std::isnan(v) ? "NaN" : std::isinf(v) ? (v > 0 ? "Infinity" : "-Infinity") : buffer;
+  }
+  return "{\"value\": " + text + "}";
 }
 
 }  // namespace
@@ -304,8 +328,12 @@ void Executor::execute(const Plan& plan, const Window& window) {
         tensors[i].mem = args[i].mem;
         tensors[i].offset += args[i].offset;
       }
-      TORCH_CHECK(d.core_op(step.name.c_str(), step.outputs, static_cast<uint32_t>(tensors.size()), tensors.data(),
-                            step.attrs.c_str()),
+      std::string attrs = step.attrs;
+      if (step.args.back().kind == ArgRecipe::kScalar) {  // full(value) of a run-time scalar
+        attrs = json_value(args.back().bits, step.args.back().type);
+        tensors.pop_back();
+      }
+      TORCH_CHECK(d.core_op(step.name.c_str(), step.outputs, static_cast<uint32_t>(tensors.size()), tensors.data(), attrs.c_str()),
                   "the driver does not offer the core op ", step.name);
       stats().extern_calls++;
     }
