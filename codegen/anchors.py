@@ -125,7 +125,7 @@ def _located(k: Builder, z: V | int, batch: Sequence[int]) -> list[V]:
 
 
 TEMPLATES: dict[str, Callable[..., Steps]] = {
-    "matmul": _matmul, "convolution": _convolution, "cumsum": scan, "cumprod": scan, "cummax": scan, "logcumsumexp": scan, "sort": sort,
-    "searchsorted": searchsorted,
+    "matmul": _matmul, "convolution": _convolution, "sort": sort, "searchsorted": searchsorted,
+    "cumsum": scan, "cumprod": scan, "cummax": scan, "logcumsumexp": scan,
 }  # fmt: skip
 IN_PLACE: dict[str, Callable[..., Steps]] = {"index_put": index_put, "scatter": scatter, "nonzero": nonzero}

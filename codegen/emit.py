@@ -11,7 +11,10 @@ from codegen.index import Div, Dyn, Expr, Mod, Var
 from codegen.loops import Instr, Program, Store
 
 # Functions whose result on rounded operands needs no rounding.
-EXACT = frozenset("where neg abs sign maximum minimum floor ceil trunc round eq ne lt le gt ge and or xor not".split())
+EXACT = frozenset((
+    "where", "neg", "abs", "sign", "maximum", "minimum", "floor", "ceil", "trunc", "round", "eq", "ne", "lt", "le",
+    "gt", "ge", "and", "or", "xor", "not",
+))  # fmt: skip
 
 
 def registers(dtype: str) -> str:
@@ -36,7 +39,10 @@ def declare(k: Builder, program: Program, scalars: list[V] | None = None) -> Arg
 
 
 class Emitter:
-    """Emits instructions once per scope. `env` gives the loop variables; `vector` runs over `width` lanes from its env."""
+    """Emits instructions once per scope.
+
+    `env` gives the loop variables; `vector` runs over `width` lanes from there.
+    """
 
     def __init__(self, k: Builder, program: Program, vector: Var | None, arguments: Arguments | None = None):
         self.k, self.program, self.vector = k, program, vector
@@ -200,8 +206,8 @@ def lane_step(expr: Expr, vector: Var, width: int) -> int | None:
     for atom, c in expr.terms:
         if atom == vector:
             total += c
-        elif vector in atom.vars and not isinstance(atom, Dyn):
-            inner = lane_step(atom.expr, vector, width) if isinstance(atom, (Div, Mod)) else None
+        elif isinstance(atom, (Div, Mod)) and vector in atom.vars:
+            inner = lane_step(atom.expr, vector, width)
             others = atom.expr.const, *(f for a, f in atom.expr.terms if a != vector)
             if inner is None or inner < 0 or vector.size % width:
                 return None

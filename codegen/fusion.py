@@ -15,9 +15,29 @@ from collections.abc import Iterable, Iterator
 from math import prod
 
 from codegen.groups import (
-    IN_PLACE, INLINE, LEAVES, MAX_BUFFERS, MAX_ROW, MAX_WEIGHT, RANDOM_WEIGHT, RECOMPUTE_WEIGHT, REDUCTIONS,
-    SCALAR_RECOMPUTE_WEIGHT, Group, Misfit, Uses, apart, bits, identity, index_vars, memory_index, nbytes,
-    operand_space, same_view, space, weight,
+    IN_PLACE,
+    INLINE,
+    LEAVES,
+    MAX_BUFFERS,
+    MAX_ROW,
+    MAX_WEIGHT,
+    RANDOM_WEIGHT,
+    RECOMPUTE_WEIGHT,
+    REDUCTIONS,
+    SCALAR_RECOMPUTE_WEIGHT,
+    Group,
+    Misfit,
+    Uses,
+    apart,
+    bits,
+    identity,
+    index_vars,
+    memory_index,
+    nbytes,
+    operand_space,
+    same_view,
+    space,
+    weight,
 )  # fmt: skip
 from codegen.index import Dyn, Expr, Index, Var, contiguous
 from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index, result_index
@@ -277,7 +297,7 @@ class Fusion:
             uses.reads.setdefault(value, set()).add(index)
             return
         if mine and group.index[value] == index:
-            uses.rows |= value.node.op in REDUCTIONS or index_vars(index) <= group.parallel and bool(group.reduced)
+            uses.rows |= value.node.op in REDUCTIONS or (bool(group.reduced) and index_vars(index) <= group.parallel)
             return
         if value in self.inlined and (recompute or mine):
             uses.weight += weight(value.node)
@@ -297,8 +317,8 @@ class Fusion:
         if node.op not in REDUCTIONS:
             size = prod((node.outputs or node.inputs)[0].shape)
             full = size == prod(group.domain)
-            if group.anchor is not node and not full and not (group.reduced and depends <= group.parallel
-                                                              and size == prod(v.size for v in group.parallel)):
+            row = group.reduced and depends <= group.parallel and size == prod(v.size for v in group.parallel)
+            if group.anchor is not node and not full and not row:
                 raise Misfit
             if group.reduced and full and not depends <= group.parallel:
                 self._check_rows(group, uses.rows)
@@ -308,7 +328,7 @@ class Fusion:
         dims = node.attrs["dims"]
         rows = frozenset().union(*(index[d].vars for d in dims))
         kept = tuple(e for d, e in enumerate(index) if d not in dims)
-        if group.reduced and rows != group.reduced or index_vars(kept) & rows or not rows:
+        if (group.reduced and rows != group.reduced) or index_vars(kept) & rows or not rows:
             if not rows and not group.reduced and not group.nodes:
                 return frozenset(), kept  # every reduced dim has one element
             raise Misfit
@@ -320,6 +340,7 @@ class Fusion:
 
     def _check_direct(self, group: Group, node: Node, index: Index) -> None:
         """An anchor that works in memory may do so in a slot: that of one store that nothing overwrites later."""
+        assert group.anchor
         direct = node.op == "store" and node.inputs[0].node is group.anchor and index == group.index[node.inputs[0]]
         dense = direct and tuple(node.attrs["strides"]) == contiguous(node.attrs["sizes"])
         if group.stores or not direct or not self.final(node) or (group.anchor.op == "nonzero" and not dense):
@@ -352,8 +373,9 @@ class Fusion:
 
     def _after(self, group: Group, uses: Uses) -> list[Group]:
         """Groups that must run later: they overwrite what is read here."""
-        after = [self._placed[s] for load, _ in uses.loads for s in self._stores(load, earlier=False) if s in self._placed]
-        return [g for g in dict.fromkeys(after) if g is not group]
+        stores = [s for load, _ in uses.loads for s in self._stores(load, earlier=False)]
+        after = dict.fromkeys(self._placed[s] for s in stores if s in self._placed)
+        return [g for g in after if g is not group]
 
     def _stores(self, node: Node, earlier: bool) -> list[Node]:
         """Stores to the slot of `node` before or after it in the program."""
@@ -496,9 +518,9 @@ class Fusion:
                 pending += value.node.inputs
         out = node.outputs[0]
         single = prod(out.shape) == 1
-        if total <= (SCALAR_RECOMPUTE_WEIGHT if single else RECOMPUTE_WEIGHT) and (single or read <= nbytes(out)):
-            if len(node.outputs) == 1:
-                self.inlined[out] = total, read
+        cheap = total <= (SCALAR_RECOMPUTE_WEIGHT if single else RECOMPUTE_WEIGHT)
+        if cheap and (single or read <= nbytes(out)) and len(node.outputs) == 1:
+            self.inlined[out] = total, read
 
     def _copy_overwritten(self, node: Node) -> None:
         """Copy the loads that `node` needs and that itself, or a store already placed, overwrites."""

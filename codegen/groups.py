@@ -29,19 +29,22 @@ MAX_BUFFERS = 48
 # A row that is read again by a later phase of the same kernel should still be in the cache (elements).
 MAX_ROW = 1 << 16
 
-_HEAVY = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
-    "erf erfc erf_inv lgamma digamma pow fmod remainder".split()
-)
+_HEAVY = frozenset((
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "atan2",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "pow",
+    "fmod", "remainder",
+))  # fmt: skip
 HEAVY_WEIGHT = 8
 RANDOM_WEIGHT = 100
 
 
 def weight(node: Node) -> int:
+    """What computing an element of a node costs, in additions."""
     return HEAVY_WEIGHT if node.attrs.get("fn") in _HEAVY else RANDOM_WEIGHT if node.op == "rand_bits" else 1
 
 
 def nbytes(value: Value) -> int:
+    """Bytes of a value that lies dense in memory."""
     return prod(value.shape) * BY_NAME[value.dtype].bytes
 
 
@@ -80,13 +83,16 @@ class Group:
 
     @property
     def vars(self) -> tuple[Var, ...]:
+        """The loop variables."""
         return space(self.domain)
 
     @property
     def parallel(self) -> frozenset[Var]:
+        """The variables that are not reduced: a row each."""
         return frozenset(self.vars) - self.reduced
 
     def buffers(self) -> int:
+        """How many buffers the kernel will have, about."""
         return len(self.reads) + len(self.touched) + len(self.stores)
 
 
@@ -111,10 +117,12 @@ def operand_space(number: int, value: Value) -> tuple[Var, ...]:
 
 
 def same_view(load: Node, store: Node) -> bool:
+    """Whether a load and a store name the same elements."""
     return load.op == "load" and all(load.attrs[k] == store.attrs[k] for k in ("slot", "sizes", "strides", "offset"))
 
 
 def index_vars(index: Index) -> frozenset[Var]:
+    """The variables that an index varies with."""
     return frozenset().union(*(e.vars for e in index))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
-from typing import Union
+from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,12 @@ class Var:
 
     @property
     def bounds(self) -> tuple[int, int]:
+        """Smallest and largest value; of every atom."""
         return 0, self.size - 1
 
     @cached_property
     def vars(self) -> frozenset[Var]:
+        """The variables that it varies with; of every atom."""
         return frozenset((self,))
 
 
@@ -40,6 +42,7 @@ class Dyn:
 
     @property
     def bounds(self) -> tuple[int, int]:
+        """As of a variable."""
         return 0, self.size - 1
 
 
@@ -52,11 +55,13 @@ class Div:
 
     @property
     def bounds(self) -> tuple[int, int]:
+        """Those of the operand, divided."""
         lo, hi = self.expr.bounds
         return lo // self.by, hi // self.by
 
     @property
     def vars(self) -> frozenset[Var]:
+        """Those of the operand."""
         return self.expr.vars
 
 
@@ -69,14 +74,16 @@ class Mod:
 
     @property
     def bounds(self) -> tuple[int, int]:
+        """All remainders."""
         return 0, self.by - 1
 
     @property
     def vars(self) -> frozenset[Var]:
+        """Those of the operand."""
         return self.expr.vars
 
 
-Atom = Union[Var, Dyn, Div, Mod]
+Atom: TypeAlias = Var | Dyn | Div | Mod
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,7 @@ class Expr:
 
     @cached_property
     def vars(self) -> frozenset[Var]:
+        """The variables that the expression varies with."""
         return frozenset().union(*(a.vars for a, _ in self.terms))
 
     @cached_property
@@ -217,7 +225,7 @@ def _coarse(expr: Expr, by: int) -> tuple[int, Expr, Expr] | None:
     for g in sorted({abs(c) for _, c in expr.terms if abs(c) > 1 and by % abs(c) == 0 and abs(c) < by}, reverse=True):
         low = Expr(expr.const % g, tuple((a, c) for a, c in expr.terms if c % g))
         lo, hi = low.bounds
-        if 0 <= lo and hi < g:
+        if lo >= 0 and hi < g:
             return g, Expr(expr.const // g, tuple((a, c // g) for a, c in expr.terms if c % g == 0)), low
     return None
 
@@ -247,6 +255,7 @@ def _normal(const: int, terms: dict[Atom, int]) -> Expr:
 
 
 def variable(var: Var) -> Expr:
+    """The expression that is one variable."""
     return Expr(0, ((var, 1),))
 
 

@@ -32,8 +32,11 @@ CASTS = {
 # Element types of MLIR -> registers. Integers have no sign there, operations do.
 REGISTERS = {"index": "index"} | {d.mlir: registers(d.name) for d in reversed(TABLE) if d.kind != "u"}
 PREDICATES = {
-    "arith.cmpf": "false oeq ogt oge olt ole one ord ueq ugt uge ult ule une uno true".split(),
-    "arith.cmpi": "eq ne slt sle sgt sge ult ule ugt uge".split(),
+    "arith.cmpf": [
+        "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno",
+        "true",
+    ],
+    "arith.cmpi": ["eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"],
 }
 
 
@@ -89,7 +92,7 @@ class _Writer(Builder):
 
     def _computed(self, instr: Instr) -> bool:
         """Whether the module computes an instruction; the results of a template are arguments."""
-        return instr.op == "map" or instr.op == "acc" and bool(self.program.reductions)
+        return instr.op == "map" or (instr.op == "acc" and bool(self.program.reductions))
 
     def _vars(self, id: int) -> list[Var]:
         """The loops that an instruction varies with, outermost first."""
@@ -102,6 +105,10 @@ class _Writer(Builder):
         """The tensor type of an instruction over its loops."""
         return f"tensor<{''.join(f'{v.size}x' for v in self._vars(id))}{self._element(id)}>"
 
+    def _operand_type(self, id: int) -> str:
+        """The tensor type through which a generic reads an instruction."""
+        return f"tensor<?x{self._element(id)}>" if self._plain(self.program.instrs[id]) else self._type(id)
+
     def _leaf(self, id: int, instr: Instr) -> None:
         name = f"%a{len(self._args)}"
         if instr.op == "scalar":
@@ -109,7 +116,7 @@ class _Writer(Builder):
             self._args.append(f"{name}: {self._element(id)}")
         else:
             self._tensors[id] = name
-            self._args.append(f"{name}: {f'tensor<?x{self._element(id)}>' if self._plain(instr) else self._type(id)}")
+            self._args.append(f"{name}: {self._operand_type(id)}")
         self.leaves.append(id)
 
     def _plain(self, instr: Instr) -> bool:
@@ -133,18 +140,16 @@ class _Writer(Builder):
         kinds = ", ".join('"reduction"' if reduction and v in self.program.reduced else '"parallel"' for v in loops)
         ins = ""
         if tensors:
-            types = ", ".join(
-                f"tensor<?x{self._element(i)}>" if self._plain(self.program.instrs[i]) else self._type(i) for i in tensors
-            )
+            types = ", ".join(self._operand_type(i) for i in tensors)
             ins = f" ins({', '.join(self._tensors[i] for i in tensors)} : {types})"
         head = f"{result} = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}{ins}"
         self._line(f"{head} outs({out} : {out_type}) {{")
         names = {i: self._name("%in") for i in tensors}
         last = self._name("%out")
-        self._line(f"^bb0({', '.join([*(f'{n}: {self._element(i)}' for i, n in names.items()), f'{last}: {element}'])}):")
-        values = [
-            V(self, names[i], registers(self.program.instrs[i].dtype)) if i in names else self._scalars[i] for i in inputs
-        ]
+        arguments = [*(f"{n}: {self._element(i)}" for i, n in names.items()), f"{last}: {element}"]
+        self._line(f"^bb0({', '.join(arguments)}):")
+        inside = {i: V(self, n, registers(self.program.instrs[i].dtype)) for i, n in names.items()}
+        values = [inside[i] if i in inside else self._scalars[i] for i in inputs]
         if reduction:
             combine = f"{reduction.fn}_{values[0].dtype}"
             self._called[combine] = signature = f"({element}, {mlir_type(values[0].dtype)}) -> {element}"
@@ -167,6 +172,7 @@ class _Writer(Builder):
 
 
 def affine(loops: list[Var], results: list[str]) -> str:
+    """An affine map over loops."""
     return f"affine_map<({', '.join(f'd{i}' for i in range(len(loops)))}) -> ({', '.join(results)})>"
 
 
@@ -311,4 +317,5 @@ def spelled(op: Any) -> str:
 
 
 def constant(attribute: Any) -> int | float | bool:
+    """The number of an attribute."""
     return bool(attribute.value) if str(attribute.type) == "i1" else attribute.value

@@ -43,7 +43,10 @@ class Buffer(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Write instruction `value` to element `expr` (+ offset argument) of a buffer. in_place: the program also loads it."""
+    """Write instruction `value` to element `expr` (+ offset argument) of a buffer.
+
+    in_place: the program also loads the buffer.
+    """
 
     buffer: int
     offset: int | None
@@ -79,6 +82,7 @@ class Program:
 
     @property
     def parallel(self) -> tuple[Var, ...]:
+        """The variables that are not reduced, outermost first."""
         return tuple(v for v in self.vars if v not in self.reduced)
 
     def emit(self, op: str, dtype: str, args: tuple[int, ...] = (), data: tuple[Any, ...] = ()) -> int:
@@ -99,15 +103,19 @@ class Program:
         return len(self.instrs) - 1
 
     def map(self, fn: str, dtype: str, *args: int) -> int:
+        """A scalar function of instructions."""
         return self.emit("map", dtype, args, (fn,))
 
     def const(self, value: int | float | bool, dtype: str) -> int:
+        """A constant."""
         return self.emit("const", dtype, (), (value, str(value)))  # 0.0 and -0.0 are equal, their texts are not
 
     def buffer(self, ref: tuple[str, int], dtype: str) -> int:
+        """The number of the pointer argument for `ref`."""
         return _number(self.buffers, Buffer(ref, dtype))
 
     def scalar(self, index: int, dtype: str) -> int:
+        """The run-time scalar `index` of the window, as dtype."""
         return self.emit("scalar", dtype, (), (_number(self.scalars, (index, dtype)),))
 
     def offset(self, ref: tuple[str, int], elements: int) -> int | None:
@@ -155,6 +163,7 @@ class Program:
 
 
 def expressions(instr: Instr) -> list[Expr]:
+    """The index expressions of an instruction."""
     return [d for d in instr.data if isinstance(d, Expr)]
 
 

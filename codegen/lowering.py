@@ -25,16 +25,21 @@ class Location:
 
     @staticmethod
     def temp(value: Value) -> Location:
+        """An intermediate that lies dense."""
         return Location(("temp", value.id), contiguous(value.shape))
 
     @staticmethod
     def slot(node: Node) -> Location:
+        """What a load or store names."""
         attrs = node.attrs
         return Location(("slot", attrs["slot"]), tuple(attrs["strides"]), attrs["offset"])
 
 
 def lower(fusion: Fusion, group: Group, locations: Mapping[Value, Location]) -> Program:
-    """The program of a group; an anchor's results are its accumulators. locations: of all values that are kept in memory, by whomever."""
+    """The program of a group; an anchor's results are its accumulators.
+
+    locations: of all values that are kept in memory, by whatever group.
+    """
     lowering = Lowering(fusion, group, locations, Program(group.vars, group.reduced))
     lowering.outputs()
     return lowering.program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from codegen.index import Div, Expr, Mod, Var, variable
 from codegen.loops import Program
@@ -72,9 +73,9 @@ def _divided(program: Program) -> tuple[Var, int] | None:
             if isinstance(atom, (Div, Mod)):
                 inner = atom.expr
                 var = inner.terms[0][0]
-                if len(inner.terms) == 1 and isinstance(var, Var) and inner.terms[0][1] == 1 and not inner.const:
-                    if 1 < atom.by < var.size and var.size % atom.by == 0:
-                        return var, atom.by
+                alone = len(inner.terms) == 1 and inner.terms[0][1] == 1 and not inner.const
+                if alone and isinstance(var, Var) and 1 < atom.by < var.size and var.size % atom.by == 0:
+                    return var, atom.by
                 pending.append(inner)
     return None
 
@@ -106,7 +107,7 @@ def _collapse(program: Program) -> Program:
 def _joinable(program: Program) -> tuple[Var, Var] | None:
     for reduced in (False, True):
         same = [v for v in program.vars if (v in program.reduced) == reduced]
-        for a, b in zip(same, same[1:]):
+        for a, b in pairwise(same):
             if all(_walks_as_one(expr, a, b) for expr in program.accesses()):
                 return a, b
     return None

@@ -1,4 +1,4 @@
-"""Second look at fusion groups, when all of them are known: fewer values in memory, fewer kernels over the same data."""
+"""Second look at fusion groups, when all are known: fewer values in memory, fewer kernels over the same data."""
 
 from __future__ import annotations
 

@@ -116,4 +116,4 @@ def _frexp(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | 
     return where(special, wide, mantissa).to(x.dtype), where(special, 0, exponent)
 
 
-RULES: dict[str, Rule] = {"matmul": _shared_factor, "map": _frexp} | {op: _split_reduction for op in sorted(REDUCTIONS)}
+RULES: dict[str, Rule] = {"matmul": _shared_factor, "map": _frexp} | dict.fromkeys(sorted(REDUCTIONS), _split_reduction)

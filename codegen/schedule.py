@@ -126,8 +126,8 @@ class _Scheduler:
             if key not in _cache:
                 name, digest = names(key)
                 program, module = linalg.simplify(batch.program)
-                kernel = flat.Flat(program, sets, shared).build(name, self.caps)
-                steps = [Step(name, kernel, (), (0, 0, 0), (0, 0, 0))]
+                text = flat.Flat(program, sets, shared).build(name, self.caps)
+                steps = [Step(name, text, (), (0, 0, 0), (0, 0, 0))]
                 _cache[key] = self._compiled(digest, steps, module, now[0][0]), []
             lengths = [length for _, _, length in now] + [0] * (sets - len(now))
             chunk = flat.chunk_length(lengths, self.caps)

@@ -68,7 +68,7 @@ def _unslice(node: Node, index: Index) -> Index | None:
     """Only whole dims, forward or reversed, are one to one."""
     if node.inputs[0].shape != node.outputs[0].shape:
         return None
-    return tuple(i * step + start for i, start, step in zip(index, node.attrs["start"], node.attrs["step"], strict=True))
+    return _slice(node, index)
 
 
 _OPERAND = {"expand": _expand, "reshape": _reshape, "permute": _permute, "slice": _slice}
@@ -111,5 +111,5 @@ def indexed_operands(
         return [(indices[0], index)], (*index[:dim], found, *index[dim + 1 :])
     rank = len(indices[0].shape)
     at = index[:rank]
-    found = tuple(number(v, at, n) for v, n in zip(indices, x.shape, strict=False))
-    return [(v, at) for v in indices], (*found, *index[rank:])
+    all_found = tuple(number(v, at, n) for v, n in zip(indices, x.shape, strict=False))
+    return [(v, at) for v in indices], (*all_found, *index[rank:])

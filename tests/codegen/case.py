@@ -12,6 +12,7 @@ from codegen.plan import Plan, SlotInfo
 from codegen.schedule import plan
 from ops_core import interpret, numerics
 from ops_core.array import Arr, building, emit
+from ops_core.dtypes import TABLE
 from ops_core.ir import Graph
 from tests.codegen.run_plan import capabilities, run_plan
 
@@ -29,8 +30,7 @@ class Case:
 
     def slot(self, data: np.ndarray, dtype: str | None = None) -> int:
         """A new buffer holding `data`."""
-        names = {np.dtype(n): d for d, n in (("f32", "float32"), ("f64", "float64"), ("i64", "int64"), ("i32", "int32"),
-                                             ("bool", "bool"), ("u8", "uint8"), ("f16", "float16"), ("u32", "uint32"))}  # fmt: skip
+        names = {np.dtype(d.numpy): d.name for d in TABLE if d.name != "bf16"}
         number = len(self.memory)
         self.memory[number] = np.ascontiguousarray(data).reshape(-1).copy()
         self.dtypes[number] = dtype or names[data.dtype]
@@ -78,8 +78,9 @@ class Case:
             if exact or self.dtypes[n] not in TOLERANCE:
                 np.testing.assert_array_equal(have, want)
             else:
+                tolerance = TOLERANCE[self.dtypes[n]]
                 scale = max(1.0, float(np.max(np.abs(want[np.isfinite(want)]), initial=0)))
-                np.testing.assert_allclose(have, want, rtol=TOLERANCE[self.dtypes[n]], atol=TOLERANCE[self.dtypes[n]] * scale)
+                np.testing.assert_allclose(have, want, rtol=tolerance, atol=tolerance * scale)
         if launches is not None:
             assert len(result.launches) == launches, [k.mlir for k in result.kernels]
         return result

@@ -15,6 +15,7 @@ import numpy as np
 from codegen.plan import Plan
 from lazy_backend.driver.capabilities import Capabilities
 
+Memory = Mapping[int, np.ndarray]
 # Bytes behind each buffer that no kernel may change.
 GUARD = b"\xa5" * 512
 NUMBER = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64, "bool": np.uint8}
@@ -40,7 +41,8 @@ def capabilities(**changes: Any) -> Capabilities:
     """A CPU with 512-bit vectors, or what `changes` make of it."""
     known = {
         "language": "opencl", "is_cpu": True, "compute_units": 2, "max_work_group_size": 4096, "vector_bytes": 64,
-        "max_kernel_args": 256, "mem_alignment": 128, "has_f16": True, "has_f64": True, "has_f32_atomics": True, "has_i64_atomics": True,
+        "max_kernel_args": 256, "mem_alignment": 128, "has_f16": True, "has_f64": True, "has_f32_atomics": True,
+        "has_i64_atomics": True,
     }  # fmt: skip
     return Capabilities(**(known | changes)).complete()
 
@@ -48,7 +50,7 @@ def capabilities(**changes: Any) -> Capabilities:
 class Runner:
     """A plan whose kernels are built, ready to run on memory that stays on the device."""
 
-    def __init__(self, plan: Plan, slots: Mapping[int, np.ndarray], params: Sequence[Any] = (), platform: str = "Intel"):
+    def __init__(self, plan: Plan, slots: Memory, params: Sequence[Any] = (), platform: str = "Intel"):
         import pyopencl as cl
 
         self.cl, self.plan, self.params = cl, plan, params
@@ -57,10 +59,9 @@ class Runner:
         self.slots = {n: self._buffer(a.tobytes()) for n, a in slots.items()}
         self.arena = self._buffer(bytes(plan.arena_bytes))
         self.temps = [self.arena.get_sub_region(t.offset, max(t.nbytes, 1)) for t in plan.temps]
-        self.kernels = [
-            getattr(cl.Program(self.context, k.source).build(options=["-cl-std=CL3.0"] if platform == "Intel" else []), k.name)
-            for k in plan.kernels
-        ]
+        options = ["-cl-std=CL3.0"] if platform == "Intel" else []
+        programs = [cl.Program(self.context, k.source).build(options=options) for k in plan.kernels]
+        self.kernels = [getattr(program, k.name) for program, k in zip(programs, plan.kernels, strict=True)]
 
     def _buffer(self, data: bytes) -> Any:
         """Device memory that holds data and a guard behind it."""
@@ -103,7 +104,7 @@ class Runner:
         return out
 
 
-def run_plan(plan: Plan, slots: Mapping[int, np.ndarray], params: Sequence[Any] = (), platform: str = "Intel") -> dict[int, np.ndarray]:
+def run_plan(plan: Plan, slots: Memory, params: Sequence[Any] = (), platform: str = "Intel") -> dict[int, np.ndarray]:
     """The memory of all slots after the plan."""
     runner = Runner(plan, slots, params, platform)
     runner.run()
