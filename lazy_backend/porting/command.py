@@ -23,7 +23,10 @@ def new(
     folder: Annotated[Path, typer.Option(help="Where the package's folder goes.")] = Path(),
 ) -> None:
     """Write a driver package whose stubs are the checklist."""
-    made = scaffold(name, level, language, folder)
+    try:
+        made = scaffold(name, level, language, folder)
+    except (ValueError, FileExistsError) as error:
+        raise typer.BadParameter(str(error)) from None
     print(f"wrote {made}\nnext: pip install --no-build-isolation -e {made} && python -m lazy_backend port check {name}")
 
 

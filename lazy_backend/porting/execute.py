@@ -77,8 +77,13 @@ class Runner:
             case "local":
                 return Local(int(arg.value))
             case _:
-                value = self.params[int(arg.value)] if arg.kind == "scalar" else arg.value
-                return Scalar(np.asarray(value, _SCALARS[arg.type]).tobytes())
+                return self.scalar(arg, self.params)
+
+    @staticmethod
+    def scalar(arg: PlanArg, params: Sequence) -> Scalar:
+        """A static number, or a run-time scalar of `params`, in the argument's type."""
+        value = params[int(arg.value)] if arg.kind == "scalar" else arg.value
+        return Scalar(np.asarray(value, _SCALARS[arg.type]).tobytes())
 
     def _prepare_params(self, calls: core_calls.CorePlan) -> None:
         for index, dtype, temp in calls.params:

@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,8 @@ def seconds(b: Bench, work: Callable[[], None], repeat: int) -> float:
     return best
 
 
-def _graph(op: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], **attrs: object) -> object:
+def graph_of(op: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], **attrs: object) -> Any:
+    """One core op between loads and a store, float32: slots 0, 1, .. are its inputs, the last one its output."""
     from codegen.index import contiguous
     from ops_core.ir import Graph
 
@@ -64,7 +66,7 @@ def _run(b: Bench, op: str, shapes: list[tuple[int, ...]], out: tuple[int, ...],
 
     sizes = {i: 4 * math.prod(shape) for i, shape in enumerate([*shapes, out])}
     mems = {slot: b.upload(np.ones(n // 4, np.float32)) for slot, n in sizes.items()}
-    return seconds(b, Runner(b, _graph(op, shapes, out, **attrs), mems, sizes).run, repeat)  # type: ignore[arg-type]
+    return seconds(b, Runner(b, graph_of(op, shapes, out, **attrs), mems, sizes).run, repeat)
 
 
 @check(seconds=120)
