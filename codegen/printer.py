@@ -199,6 +199,10 @@ class Printer:
         self.names[value] = name = f"{prefix}{self.count}"
         return name
 
+    def alias(self, result: Any, text: str) -> None:
+        """A result that is what a variable holds already."""
+        self.names[result] = text
+
     def declare(self, value: Any, size: str = "") -> None:
         """A variable that is assigned later, or an array."""
         self.line(f"{self.variable(value, self.new(value))}{size};")

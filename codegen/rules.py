@@ -209,9 +209,13 @@ def _(p: Printer, op: Any) -> str:
 
 
 @rule("arith.extf")
-def _(p: Printer, op: Any) -> str:
+def _(p: Printer, op: Any) -> str | None:
+    """To f64; a half is an f32 already."""
     a, result = op.operands[0], op.results[0]
-    return p.lang.convert(p[a], p.type(result)) if p.type(result).element == "f64" else p[a]
+    if p.type(result).element == "f64":
+        return p.lang.convert(p[a], p.type(result))
+    p.alias(result, p[a])
+    return None
 
 
 @rule("arith.truncf")

@@ -249,6 +249,13 @@ class ItemPrinter(Printer):
         self.arrays.append(f"{self.variable(value, name)}[items]{size};")
         self.names[value] = name + ITEM
 
+    def alias(self, result: Any, text: str) -> None:
+        """A result that is what a variable holds already; shared, it needs its place."""
+        if result in self.shared:
+            self.define(result, text)
+        else:
+            super().alias(result, text)
+
     def define(self, result: Any, text: str) -> None:
         """A new variable for a result, or its place in an array over the items."""
         if result in self.shared:

@@ -103,8 +103,8 @@ class Cuda(Language):
     }
     native_atomics: ClassVar[dict[str, tuple[str, str]]] = {
         "addi": ("atomicAdd", UINT), "andi": ("atomicAnd", UINT), "ori": ("atomicOr", UINT),
-        "maxs": ("atomicMax", "int"), "mins": ("atomicMin", "int"), "maxu": ("atomicMax", UINT), "minu": ("atomicMin", UINT),
-        "assign": ("atomicExch", UINT),
+        "maxs": ("atomicMax", "int"), "mins": ("atomicMin", "int"), "maxu": ("atomicMax", UINT),
+        "minu": ("atomicMin", UINT), "assign": ("atomicExch", UINT),
     }  # fmt: skip
     compare_and_swap: ClassVar[dict[int, str]] = {32: "atomicCAS", 64: "atomicCAS"}
     volatile_pointer = "{type} *"

@@ -71,6 +71,7 @@ def compiled(text: str) -> Callable[..., None]:
 
 
 def run_c(place: str, text: str, global_size: Size, local_size: Size | None, *args: Any) -> None:
+    args = tuple(map(np.asarray, args))
     addresses = [ctypes.c_void_p(a.ctypes.data) for a in args]
     cells = [ctypes.addressof(p) if a.ndim else a.ctypes.data for a, p in zip(args, addresses, strict=True)]
     sizes = [(ctypes.c_uint64 * 3)(*(*s, 1, 1)[:3]) for s in (global_size, local_size or (1,))]

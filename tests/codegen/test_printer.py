@@ -1,0 +1,218 @@
+"""What kernels look like in each language, to the letter, and what the printer refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from codegen import mlir
+from codegen.builder import Builder
+from codegen.dialects import language
+from codegen.printer import print_kernel
+
+
+def source(k: Builder, dialect: str = "opencl") -> str:
+    """The source without the header of its language."""
+    return print_kernel(k.finish(), dialect).removeprefix(language(dialect).header)
+
+
+def scale() -> Builder:
+    k = Builder("scale", index_bits=64)
+    x, y, n, factor = k.buffer("f32", readonly=True), k.buffer("f32"), k.arg("index"), k.arg("f32")
+    i = k.global_id(0)
+    with k.if_(i < n):
+        k.store(y, i, k.load(x, i) * factor + 1.0)
+    return k
+
+
+def test_scale_in_mlir() -> None:
+    assert "\n".join(line.strip() for line in mlir.canonical(scale().finish()).splitlines()[2:-2]) == "\n".join(
+        [
+            "gpu.func @scale(%arg0: memref<?xf32> {llvm.noalias}, %arg1: memref<?xf32>, "
+            "%arg2: index, %arg3: f32) kernel {",
+            "%cst = arith.constant 1.000000e+00 : f32",
+            "%global_id_x = gpu.global_id x",
+            "%0 = arith.cmpi slt, %global_id_x, %arg2 : index",
+            "scf.if %0 {",
+            "%1 = memref.load %arg0[%global_id_x] : memref<?xf32>",
+            "%2 = arith.mulf %1, %arg3 : f32",
+            "%3 = arith.addf %2, %cst : f32",
+            "memref.store %3, %arg1[%global_id_x] : memref<?xf32>",
+            "}",
+            "gpu.return",
+            "}",
+        ]
+    )
+
+
+def test_scale_in_opencl() -> None:
+    assert (
+        source(scale())
+        == """\
+__kernel void scale(const __global float *restrict a0, __global float *a1, long a2, float a3)
+{
+    long v1 = get_global_id(0);
+    bool v2 = v1 < a2;
+    if (v2) {
+        float v3 = a0[v1];
+        float v4 = v3 * a3;
+        float v5 = v4 + 1.0f;
+        a1[v1] = v5;
+    }
+}
+"""
+    )
+
+
+def test_scale_in_c() -> None:
+    assert (
+        source(scale(), "c")
+        == """\
+void scale(void **args, const uint64_t global[3], const uint64_t local[3])
+{
+    const float *restrict a0 = *(const float **)args[0];
+    float *a1 = *(float **)args[1];
+    int64_t a2 = *(int64_t *)args[2];
+    float a3 = *(float *)args[3];
+    for (int64_t global2 = 0; global2 < (int64_t)global[2]; ++global2) {
+        for (int64_t global1 = 0; global1 < (int64_t)global[1]; ++global1) {
+            for (int64_t global0 = 0; global0 < (int64_t)global[0]; ++global0) {
+                bool v1 = global0 < a2;
+                if (v1) {
+                    float v2 = a0[global0];
+                    float v3 = v2 * a3;
+                    float v4 = v3 + 1.0f;
+                    a1[global0] = v4;
+                }
+            }
+        }
+    }
+}
+"""
+    )
+
+
+def test_scale_in_cuda() -> None:
+    assert (
+        source(scale(), "cuda")
+        == """\
+extern "C" __global__ void scale(const float *__restrict__ a0, float *a1, long long a2, float a3)
+{
+    long long v1 = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    bool v2 = v1 < a2;
+    if (v2) {
+        float v3 = a0[v1];
+        float v4 = v3 * a3;
+        float v5 = v4 + 1.0f;
+        a1[v1] = v5;
+    }
+}
+"""
+    )
+
+
+def test_loop_local_memory_and_vectors_in_opencl() -> None:
+    k = Builder("rows", local_size=(16, 1, 1))
+    x, y = k.buffer("bf16", readonly=True), k.buffer("f16")
+    row, item, scratch = k.group_id(0), k.local_id(0), k.local("f32", 16)
+    with k.for_(item * 4, 256, 64, init=[k.const(0, "f32", 4)], unroll=True) as loop:
+        loop.yield_(k.map("maximum", loop.args[0], k.load(x, row * 256 + loop.iv, 4)))
+    k.store(scratch, item, k.reduce("maximum", loop.results[0]))
+    k.barrier()
+    last = k.load(scratch, 15 - item)
+    k.store(y, row * 16 + item, last)
+    printed = source(k)
+    assert (
+        printed[printed.index("__attribute__((reqd") :]
+        == """\
+__attribute__((reqd_work_group_size(16, 1, 1)))
+__kernel void rows(const __global ushort *restrict a0, __global half *a1)
+{
+    __local float l0[16];
+    int v1 = get_group_id(0);
+    int v2 = get_local_id(0);
+    int v3 = v2 * 4;
+    float4 v4 = (float4)(0.0f);
+    #pragma unroll
+    for (int i5 = v3; i5 < 256; i5 += 64) {
+        int v6 = v1 * 256;
+        int v7 = v6 + i5;
+        float4 v8 = as_float4((CONVERT(vload4(0, a0 + v7), uint4) << 16));
+        float4 v9 = ((v4 > v8) | (v4 != v4)) ? v4 : v8;
+        v4 = v9;
+    }
+    float2 v10 = v4.s01;
+    float2 v11 = v4.s23;
+    float2 v12 = ((v10 > v11) | (v10 != v10)) ? v10 : v11;
+    float v13 = v12.s0;
+    float v14 = v12.s1;
+    float v15 = ((v13 > v14) | (v13 != v13)) ? v13 : v14;
+    l0[v2] = v15;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int v16 = 15 - v2;
+    float v17 = l0[v16];
+    float v18 = round_f16_f32(v17);
+    int v19 = v1 * 16;
+    int v20 = v19 + v2;
+    vstore_half(v18, v20, a1);
+}
+"""
+    )
+
+
+def test_values_that_swap_in_a_loop_go_through_a_temporary() -> None:
+    k = Builder("swap")
+    x = k.buffer("f32")
+    with k.for_(0, 5, init=[k.load(x, 0), k.load(x, 1)]) as loop:
+        a, b = loop.args
+        loop.yield_(b, a)
+    k.store(x, 0, loop.results[0])
+    k.store(x, 1, loop.results[1])
+    assert "        float t6 = v3;\n        v3 = v4;\n        v4 = t6;\n" in source(k)
+
+
+def test_integers_are_unsigned_but_where_a_sign_matters() -> None:
+    k = Builder("signs")
+    x = k.buffer("i32")
+    a, b = k.load(x, 0), k.load(x, 1)
+    k.store(x, 0, k.select(a < b, a + b, k.map("shr", a, 3)))
+    printed = source(k)
+    assert "uint v5 = v1 + v2;" not in printed and "uint v4 = v1 + v2;" in printed
+    assert "(int)v1 < (int)v2" in printed and "(int)v1 >> 3" in printed
+
+
+def test_library_functions_are_defined_once_and_before_use() -> None:
+    k = Builder("twice")
+    x = k.buffer("f32")
+    k.store(x, 0, k.map("exp", k.load(x, 0)))
+    k.store(x, 1, k.map("exp", k.load(x, 1)))
+    printed = source(k)
+    assert printed.count("static inline float exp_f32(float x0)") == 1
+    assert printed.index("exp_f32(float") < printed.index("__kernel")
+
+
+def test_constants_fold_and_repeated_work_is_done_once() -> None:
+    k = Builder("fold")
+    x = k.buffer("f32")
+    a, b = k.map("exp", k.load(x, 0)), k.map("exp", k.load(x, 0))
+    k.store(x, k.global_id(0) * 1 + 0, a + b * (k.const(2.0, "f32") * 3))
+    printed = source(k)
+    kernel = printed[printed.index("__kernel") :]
+    assert kernel.count("exp_f32") == 1
+    assert "6.0f" in kernel and "* 1" not in kernel
+
+
+def test_text_that_does_not_verify_is_refused() -> None:
+    with pytest.raises(Exception, match=r"arith\.addf"):
+        print_kernel("module { func.func @f(%a: i32) { %0 = arith.addf %a, %a : i32\n return } }", "opencl")
+
+
+def test_an_operation_without_a_rule_is_named() -> None:
+    k = Builder("strange")
+    k._line('gpu.printf "hello"')
+    with pytest.raises(NotImplementedError, match=r"gpu\.printf"):
+        print_kernel(k.finish(), "opencl")
+
+
+def test_languages() -> None:
+    with pytest.raises(KeyError):
+        language("fortran")
