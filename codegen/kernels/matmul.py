@@ -1,20 +1,20 @@
 """Matrix products: [batch, m, k] x [batch, k, n] with prologues on both operands and an epilogue on the result.
 
-Three schedules. On a CPU, `panel` holds a tile of the result in vector registers and walks a column panel of B that
+Four schedules. On a CPU, `panel` holds a tile of the result in vector registers and walks a column panel of B that
 has been copied, in the order it is read, into a scratch that stays in the cache; `dot` is for few rows or columns and
-reads both operands along k. On a GPU, `local` shares tiles of both operands through work-group memory.
+reads both operands along k; `stream` is for a few rows and a B that only passes by. On a GPU, `local` shares tiles of both operands through work-group memory.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from math import ceil
 from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
-from codegen.kernels.blocks import at_most, copy_block, lanes, store_row, store_runs
-from codegen.kernels.contraction import Load, Operand, Output, Store, Term, fma
+from codegen.kernels.blocks import at_most, copy_block, lanes
+from codegen.kernels.contraction import Load, Operand, Output, Store, Term
 from codegen.kernels.matmul_local import local, shapes
+from codegen.kernels.matmul_registers import ITEMS_PER_UNIT, STREAM_COLUMNS, dot, panel, stream
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 
@@ -52,8 +52,14 @@ EVALUATE_BYTES = 256 << 10
 # Rows that one work item evaluates.
 EVALUATE_ROWS = 64
 
-# Work items for each compute unit that let an uneven split even out. More repeat the packing.
-ITEMS_PER_UNIT = 4
+# So few rows that all of B passes by for a few multiply-adds: rows of B are streamed whole, this many at a time, into
+# sums that stay in the first-level cache. Columns of vectors walk down B instead, a page for each row.
+# benchmarks/kernels.py `skinny`, GFLOP/s a core over 4096 x 4096, streamed, as panels, MKL: 1 row 10, 5, 11; 2 rows
+# 20, 8, 11; 4 rows 31, 15, 14; 8 rows 28, 24, 25. Four rows of B at a time instead of eight: 23 for 4 rows.
+STREAM_ROWS = 4
+STREAM_DEPTH = 8
+# A smaller B stays in the cache, where panels are as fast and need no second kernel.
+STREAM_BYTES = 1 << 20
 
 # A panel deeper than this no longer fits in half of a private cache of 1 MiB; the sum is then split along k.
 # benchmarks/kernels.py `long_k`.
@@ -116,8 +122,8 @@ class MatmulSpec(NamedTuple):
 class Tile(NamedTuple):
     """A schedule and its constants.
 
-    schedule  "panel", "dot" or "local"
-    rows      rows of the result in a register tile
+    schedule  "panel", "dot", "stream" or "local"
+    rows      rows of the result in a register tile; stream: rows of B that are added at a time
     vectors   vectors (panel) or columns (dot, local) in a register tile
     pack      panel: B is copied into a scratch panel first
     evaluate  panel: A is evaluated in a kernel before, into rows that are contiguous along k
@@ -166,6 +172,9 @@ def candidates(spec: MatmulSpec, caps: Any) -> list[Tile]:
         dots = [Tile("dot", min(spec.m, rows), min(spec.n, columns)) for rows, columns in DOT_TILES]
         dots = dots if spec.m <= DOT_WIDE_ROWS else dots[::-1]
         found = dots + found if min(spec.m, spec.n) <= DOT_ROWS else found + dots
+    passes_by = spec.k * spec.n * spec.b.bytes > STREAM_BYTES and spec.b.contiguous == 1 and spec.inner == 1
+    if spec.m <= STREAM_ROWS and passes_by:
+        found = [Tile("stream", STREAM_DEPTH, 0), *found]
     return [t._replace(splits=pieces(spec, caps, t)) for t in found]
 
 
@@ -199,6 +208,9 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
     """Into how many pieces the sum is split: for the cache, and to give every compute unit some."""
     if spec.inner > 1:
         return 1
+    if tile.schedule == "stream":
+        items = spec.batch * ceil(spec.n / STREAM_COLUMNS)
+        return max(1, min(ceil(caps.compute_units * ITEMS_PER_UNIT / items), spec.k // MIN_DEPTH))
     columns = tile.vectors * (lanes(caps, spec.itemsize, spec.n) if tile.schedule == "panel" else 1)
     tiles = spec.batch * ceil(spec.m / tile.rows) * ceil(spec.n / columns)
     again = tile.schedule == "panel" and spec.m > tile.rows
@@ -207,88 +219,6 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
         wanted = max(wanted, min(caps.compute_units * ITEMS_PER_UNIT // tiles, spec.k // MIN_DEPTH))
     affordable = MAX_PARTIAL_BYTES // (spec.batch * spec.m * spec.n * spec.itemsize)
     return max(1, min(wanted, affordable))
-
-
-def row_chunks(items: int, row_tiles: int, units: int) -> int:
-    """Into how many parts the rows are split so that `items` x parts keep all units busy to the end."""
-    best, share = 1, 0.0
-    for chunks in range(1, min(row_tiles, ITEMS_PER_UNIT * units) + 1):
-        total = items * chunks
-        busy = total / (ceil(total / units) * units)
-        if busy > share + 0.02:
-            best, share = chunks, busy
-        if total >= units * ITEMS_PER_UNIT:
-            break
-    return best
-
-
-def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
-    """Each work item makes a column panel for a range of rows, a register tile at a time."""
-    m, n = spec.m, spec.n
-    rows, width = tile.rows, lanes(caps, spec.itemsize, n)
-    span = tile.vectors * width
-    panels, row_tiles = ceil(n / span), ceil(m / rows)
-    chunks = row_chunks(spec.batch * panels, row_tiles, caps.compute_units)
-    tiles_each = ceil(row_tiles / chunks)
-    # A single panel may be narrower than its vectors: the last one overlaps the one before.
-    offsets = [min(v * width, n - width) if panels == 1 else v * width for v in range(tile.vectors)]
-    overhang = panels * span - n if panels > 1 else 0
-
-    k = Builder(name, spec.index_bits, (1, 1, 1))
-    load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
-    scratch = k.buffer(spec.acc) if tile.pack else None
-    result = k.private(spec.acc, rows * span)
-    number, chunk, z = k.global_id(0), k.global_id(1), k.global_id(2)
-    batch, lo, hi = spec.part(k, z)
-    j = at_most(k, number * span, n - span, n if overhang else span, span)
-    base = ((z * chunks + chunk) * panels + number) * (spec.depth * span) - lo * span
-    if scratch:
-        with k.for_(0, tile.vectors) as v:
-            column = j + at_most(k, v.iv * width, n - width, n if panels == 1 else width, width)
-            copy_block(
-                k, load_b, batch, (lo, hi), column, width, spec.b.contiguous,
-                lambda p, x: k.store(scratch, base + (p * span + v.iv * width), x),
-            )  # fmt: skip
-
-    def row_of_b(p: Term) -> list[V]:
-        if scratch and not isinstance(p, tuple):
-            return [k.load(scratch, base + (p * span + v * width), width) for v in range(tile.vectors)]
-        return [load_b(batch, p, j + offset, width) for offset in offsets]
-
-    last = k.map("minimum", chunk * tiles_each + tiles_each, row_tiles)
-    with k.for_(chunk * tiles_each, last) as tiles:
-        i = at_most(k, tiles.iv * rows, m - rows, m, rows)
-        zero = k.const(0, spec.acc, width)
-        def add(p: Term, sums: list[V]) -> list[V]:
-            b = row_of_b(p)
-            a = [load_a(batch, i + r, p) for r in range(rows)]
-            return [fma(k, a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
-
-        low, high = (lo, hi) if spec.inner == 1 else (0, spec.k // spec.inner)
-        with k.for_(low, high, init=[zero] * (rows * tile.vectors)) as loop:
-            if spec.inner == 1:
-                loop.yield_(*add(loop.iv, loop.args))
-            else:
-                with k.for_(0, spec.inner, init=loop.args) as group:
-                    group.yield_(*add((loop.iv, group.iv), group.args))
-                loop.yield_(*group.results)
-        for at, total in enumerate(loop.results):
-            k.store(result, at // tile.vectors * span + offsets[at % tile.vectors], total)
-        with k.for_(0, rows) as row, k.if_(i + row.iv >= tiles.iv * rows) if m % rows else nullcontext():
-            line = (k, store, result, row.iv * span, i + row.iv, z, j)
-            if spec.out.runs:
-                store_runs(*line, (number * span, j + min(span, n)), spec.out.runs)
-            elif not overhang:
-                store_row(*line, (0, min(span, n)), width)
-            else:
-                with k.if_(number == panels - 1):
-                    store_row(*line, (overhang, span), width)
-                with k.else_():
-                    store_row(*line, (0, span), width)
-    parts = spec.batch * spec.pieces
-    temps = [parts * chunks * panels * spec.depth * span * spec.itemsize] if tile.pack else []
-    args = (*spec.names, *range(len(temps)))
-    return Steps([Step(name, k.finish(), args, (panels, chunks, parts), (1, 1, 1))], temps)
 
 
 def evaluated(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
@@ -328,41 +258,6 @@ def evaluate(name: str, spec: MatmulSpec, caps: Any, temp: int) -> Step:
             lambda i, x: k.store(dense, (batch * spec.m + i) * spec.k + p, x),
         )  # fmt: skip
     return Step(name, k.finish(), (spec.names[0], temp), (ceil(spec.m / EVALUATE_ROWS), distinct(spec), 1), (1, 1, 1))
-
-
-def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
-    """Each work item makes rows x vectors elements, summing vectors along k. Both operands are contiguous there."""
-    m, n = spec.m, spec.n
-    rows, columns = min(tile.rows, m), min(tile.vectors, n)
-    row_tiles, column_tiles = ceil(m / rows), ceil(n / columns)
-    width = lanes(caps, spec.itemsize, min(spec.depth, spec.k % spec.depth or spec.k))
-    parts = spec.batch * spec.pieces
-
-    k = Builder(name, spec.index_bits, (1, 1, 1))
-    load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
-    result = k.private(spec.acc, rows * columns)
-    batch, lo, hi = spec.part(k, k.global_id(2))
-    i = at_most(k, k.global_id(1) * rows, m - rows, m, rows)
-    j = at_most(k, k.global_id(0) * columns, n - columns, n, columns)
-
-    def terms(p: V, sums: list[V], width: int) -> list[V]:
-        a = [load_a(batch, i + r, p, width) for r in range(rows)]
-        b = [load_b(batch, p, j + c, width) for c in range(columns)]
-        return [fma(k, a[at // columns], b[at % columns], total) for at, total in enumerate(sums)]
-
-    whole = lo + (hi - lo) // width * width
-    with k.for_(lo, whole, width, init=[k.const(0, spec.acc, width)] * (rows * columns)) as loop:
-        loop.yield_(*terms(loop.iv, loop.args, width))
-    totals = [k.reduce("add", v) for v in loop.results]
-    with k.for_(whole, hi, init=totals) as loop:
-        loop.yield_(*terms(loop.iv, loop.args, 1))
-    for at, total in enumerate(loop.results):
-        k.store(result, at, total)
-    with k.for_(0, rows) as r, k.for_(0, columns) as c:
-        mine = (i + r.iv >= k.global_id(1) * rows) & (j + c.iv >= k.global_id(0) * columns)
-        with k.if_(mine) if m % rows or n % columns else nullcontext():
-            store(k.global_id(2), i + r.iv, j + c.iv, k.load(result, r.iv * columns + c.iv))
-    return Steps([Step(name, k.finish(), spec.names, (column_tiles, row_tiles, parts), (1, 1, 1))], [])
 
 
 def split(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
@@ -410,4 +305,4 @@ def add_up(name: str, partial: MatmulSpec, spec: MatmulSpec, caps: Any, temp: in
     return Step(name, k.finish(), ("out", temp), (ceil(spec.n / block), spec.m, spec.batch), (1, 1, 1))
 
 
-SCHEDULES = {"panel": panel, "dot": dot, "local": local}
+SCHEDULES = {"panel": panel, "dot": dot, "stream": stream, "local": local}

@@ -13,7 +13,7 @@ CPU = capabilities(local_memory_bytes=256 << 10)
 GPU = capabilities(is_cpu=False, vector_bytes=4, max_work_group_size=256, local_memory_bytes=32 << 10, compute_units=8)
 SHAPES = [
     (1, 1, 1, 1), (1, 7, 33, 100), (1, 100, 7, 33), (1, 33, 100, 7), (2, 64, 64, 64), (1, 5, 200, 16), (1, 129, 97, 50),
-    (3, 17, 10, 23), (1, 1, 300, 64), (1, 300, 1, 64), (4, 3, 3, 700), (1, 24, 24, 3000), (1, 40, 1000, 20),
+    (3, 17, 10, 23), (1, 1, 300, 64), (1, 300, 1, 64), (4, 3, 3, 700), (1, 24, 24, 3000), (1, 40, 1000, 20), (2, 2, 4133, 30), (1, 1, 4133, 600),
 ]  # fmt: skip
 
 
@@ -101,5 +101,6 @@ def test_candidates_begin_with_the_heuristic():
     spec = MatmulSpec(1, 4096, 4096, 64, a, b, out)
     assert candidates(spec, CPU)[0] == Tile("panel", 4, 4, pack=True)
     assert candidates(spec._replace(m=4, k=4096), CPU)[0].pack is False
+    assert candidates(spec._replace(m=1, k=4096), CPU)[0].schedule == "stream"
     assert candidates(spec._replace(m=32, n=32, k=65536), CPU)[0].splits > 1
     assert {t.schedule for t in candidates(spec, GPU)} == {"local"}

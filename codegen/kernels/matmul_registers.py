@@ -1,0 +1,188 @@
+"""The matrix product of a CPU: tiles of the result live in registers, or its few rows in the first-level cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from codegen.builder import Builder, V
+from codegen.kernels.blocks import at_most, copy_block, lanes, store_row, store_runs
+from codegen.kernels.contraction import Runs, Term, fma
+from codegen.kernels.step import Step, Steps
+
+if TYPE_CHECKING:
+    from codegen.kernels.matmul import MatmulSpec, Tile
+
+# Work items for each compute unit that let an uneven split even out. More repeat the packing.
+ITEMS_PER_UNIT = 4
+
+# Columns whose sums a work item of `stream` keeps: four rows of them fill a first-level cache of 32 KiB.
+STREAM_COLUMNS = 2048
+
+
+def row_chunks(items: int, row_tiles: int, units: int) -> int:
+    """Into how many parts the rows are split so that `items` x parts keep all units busy to the end."""
+    best, share = 1, 0.0
+    for chunks in range(1, min(row_tiles, ITEMS_PER_UNIT * units) + 1):
+        total = items * chunks
+        busy = total / (ceil(total / units) * units)
+        if busy > share + 0.02:
+            best, share = chunks, busy
+        if total >= units * ITEMS_PER_UNIT:
+            break
+    return best
+
+
+def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
+    """Each work item makes a column panel for a range of rows, a register tile at a time."""
+    m, n = spec.m, spec.n
+    rows, width = tile.rows, lanes(caps, spec.itemsize, n)
+    span = tile.vectors * width
+    panels, row_tiles = ceil(n / span), ceil(m / rows)
+    chunks = row_chunks(spec.batch * panels, row_tiles, caps.compute_units)
+    tiles_each = ceil(row_tiles / chunks)
+    # A single panel may be narrower than its vectors: the last one overlaps the one before.
+    offsets = [min(v * width, n - width) if panels == 1 else v * width for v in range(tile.vectors)]
+    overhang = panels * span - n if panels > 1 else 0
+
+    k = Builder(name, spec.index_bits, (1, 1, 1))
+    load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
+    scratch = k.buffer(spec.acc) if tile.pack else None
+    result = k.private(spec.acc, rows * span)
+    number, chunk, z = k.global_id(0), k.global_id(1), k.global_id(2)
+    batch, lo, hi = spec.part(k, z)
+    j = at_most(k, number * span, n - span, n if overhang else span, span)
+    base = ((z * chunks + chunk) * panels + number) * (spec.depth * span) - lo * span
+    if scratch:
+        with k.for_(0, tile.vectors) as v:
+            column = j + at_most(k, v.iv * width, n - width, n if panels == 1 else width, width)
+            copy_block(
+                k, load_b, batch, (lo, hi), column, width, spec.b.contiguous,
+                lambda p, x: k.store(scratch, base + (p * span + v.iv * width), x),
+            )  # fmt: skip
+
+    def row_of_b(p: Term) -> list[V]:
+        if scratch and not isinstance(p, tuple):
+            return [k.load(scratch, base + (p * span + v * width), width) for v in range(tile.vectors)]
+        return [load_b(batch, p, j + offset, width) for offset in offsets]
+
+    last = k.map("minimum", chunk * tiles_each + tiles_each, row_tiles)
+    with k.for_(chunk * tiles_each, last) as tiles:
+        i = at_most(k, tiles.iv * rows, m - rows, m, rows)
+        zero = k.const(0, spec.acc, width)
+        def add(p: Term, sums: list[V]) -> list[V]:
+            b = row_of_b(p)
+            a = [load_a(batch, i + r, p) for r in range(rows)]
+            return [fma(k, a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
+
+        low, high = (lo, hi) if spec.inner == 1 else (0, spec.k // spec.inner)
+        with k.for_(low, high, init=[zero] * (rows * tile.vectors)) as loop:
+            if spec.inner == 1:
+                loop.yield_(*add(loop.iv, loop.args))
+            else:
+                with k.for_(0, spec.inner, init=loop.args) as group:
+                    group.yield_(*add((loop.iv, group.iv), group.args))
+                loop.yield_(*group.results)
+        for at, total in enumerate(loop.results):
+            k.store(result, at // tile.vectors * span + offsets[at % tile.vectors], total)
+        with k.for_(0, rows) as row, k.if_(i + row.iv >= tiles.iv * rows) if m % rows else nullcontext():
+            line = (k, store, result, row.iv * span, i + row.iv, z, j)
+            if spec.out.runs:
+                store_runs(*line, (number * span, j + min(span, n)), spec.out.runs)
+            elif not overhang:
+                store_row(*line, (0, min(span, n)), width)
+            else:
+                with k.if_(number == panels - 1):
+                    store_row(*line, (overhang, span), width)
+                with k.else_():
+                    store_row(*line, (0, span), width)
+    parts = spec.batch * spec.pieces
+    temps = [parts * chunks * panels * spec.depth * span * spec.itemsize] if tile.pack else []
+    args = (*spec.names, *range(len(temps)))
+    return Steps([Step(name, k.finish(), args, (panels, chunks, parts), (1, 1, 1))], temps)
+
+
+def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
+    """Each work item makes rows x vectors elements, summing vectors along k. Both operands are contiguous there."""
+    m, n = spec.m, spec.n
+    rows, columns = min(tile.rows, m), min(tile.vectors, n)
+    row_tiles, column_tiles = ceil(m / rows), ceil(n / columns)
+    width = lanes(caps, spec.itemsize, min(spec.depth, spec.k % spec.depth or spec.k))
+    parts = spec.batch * spec.pieces
+
+    k = Builder(name, spec.index_bits, (1, 1, 1))
+    load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
+    result = k.private(spec.acc, rows * columns)
+    batch, lo, hi = spec.part(k, k.global_id(2))
+    i = at_most(k, k.global_id(1) * rows, m - rows, m, rows)
+    j = at_most(k, k.global_id(0) * columns, n - columns, n, columns)
+
+    def terms(p: V, sums: list[V], width: int) -> list[V]:
+        a = [load_a(batch, i + r, p, width) for r in range(rows)]
+        b = [load_b(batch, p, j + c, width) for c in range(columns)]
+        return [fma(k, a[at // columns], b[at % columns], total) for at, total in enumerate(sums)]
+
+    whole = lo + (hi - lo) // width * width
+    with k.for_(lo, whole, width, init=[k.const(0, spec.acc, width)] * (rows * columns)) as loop:
+        loop.yield_(*terms(loop.iv, loop.args, width))
+    totals = [k.reduce("add", v) for v in loop.results]
+    with k.for_(whole, hi, init=totals) as loop:
+        loop.yield_(*terms(loop.iv, loop.args, 1))
+    for at, total in enumerate(loop.results):
+        k.store(result, at, total)
+    with k.for_(0, rows) as r, k.for_(0, columns) as c:
+        mine = (i + r.iv >= k.global_id(1) * rows) & (j + c.iv >= k.global_id(0) * columns)
+        with k.if_(mine) if m % rows or n % columns else nullcontext():
+            store(k.global_id(2), i + r.iv, j + c.iv, k.load(result, r.iv * columns + c.iv))
+    return Steps([Step(name, k.finish(), spec.names, (column_tiles, row_tiles, parts), (1, 1, 1))], [])
+
+
+def stream(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
+    """Each work item adds whole rows of B, `tile.rows` at a time, to the few rows of a range of columns."""
+    m, n, depth = spec.m, spec.n, tile.rows
+    width = lanes(caps, spec.itemsize, n)
+    panels = ceil(n / STREAM_COLUMNS)
+    span = n if panels == 1 else ceil(ceil(n / panels) / width) * width
+    vectors = span // width * width
+    parts = spec.batch * spec.pieces
+
+    k = Builder(name, spec.index_bits, (1, 1, 1))
+    load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
+    result = k.private(spec.acc, m * span)
+    batch, lo, hi = spec.part(k, k.global_id(2))
+    j = at_most(k, k.global_id(0) * span, n - span, n, span)
+
+    def columns(add: Callable[[V, int], None]) -> None:
+        """Call add for all columns of the range, in vectors."""
+        with k.for_(0, vectors, width) as loop:
+            add(loop.iv, width)
+        with k.for_(vectors, span) as loop:
+            add(loop.iv, 1)
+
+    def add_rows(p: V, count: int) -> None:
+        a = [[load_a(batch, i, p + r) for r in range(count)] for i in range(m)]
+
+        def add(column: V, width: int) -> None:
+            b = [load_b(batch, p + r, j + column, width) for r in range(count)]
+            for i in range(m):
+                total = k.load(result, column + i * span, width)
+                for x, y in zip(a[i], b, strict=True):
+                    total = fma(k, x, y, total)
+                k.store(result, column + i * span, total)
+
+        columns(add)
+
+    for i in range(m):
+        columns(lambda column, width, i=i: k.store(result, column + i * span, k.const(0, spec.acc, width)))  # type: ignore[misc]
+    whole = lo + (hi - lo) // depth * depth
+    with k.for_(lo, whole, depth) as loop:
+        add_rows(loop.iv, depth)
+    with k.for_(whole, hi) as loop:
+        add_rows(loop.iv, 1)
+    mine = k.global_id(0) * span, j + span
+    with k.for_(0, m) as row:
+        runs = spec.out.runs or Runs(n, n, width)
+        store_runs(k, store, result, row.iv * span, row.iv, k.global_id(2), j, mine, runs)
+    return Steps([Step(name, k.finish(), spec.names, (panels, 1, parts), (1, 1, 1))], [])
