@@ -150,10 +150,10 @@ __kernel void rows(const __global ushort *restrict a0, __global half *a1)
     barrier(CLK_LOCAL_MEM_FENCE);
     int v16 = 15 - v2;
     float v17 = l0[v16];
-    float v18 = round_f16_f32(v17);
-    int v19 = v1 * 16;
-    int v20 = v19 + v2;
-    vstore_half(v18, v20, a1);
+    int v18 = v1 * 16;
+    int v19 = v18 + v2;
+    float v20 = round_f16_f32(v17);
+    vstore_half(v20, v19, a1);
 }
 """
     )
