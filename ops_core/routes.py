@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ops_core.lowering import views
-from ops_core.lowering.registry import RULES
+from ops_core.lowering.registry import COMPLEX_RULES, RULES
 from ops_core.lowering.schema import Op, op_of
 from ops_core.lowering.trace import OWN, decomposition_of
 
@@ -48,16 +48,16 @@ _LAYOUT = re.compile(
     r"sparse|^sspaddmm|csr|coo|nested|jagged|mkldnn|to_dense|indices|^_?values|coalesce|_dimI|_dimV|_nnz|"
     r"ccol|to_padded"
 )
-_INTERNAL = re.compile(
-    r"^_test_|assert|_make_dep|_foobar|_functional_sym|_debug|_print|_propagate_xla|_lazy_clone"
-)
+_INTERNAL = re.compile(r"^_test_|assert|_make_dep|_foobar|_functional_sym|_debug|_print|_propagate_xla|_lazy_clone")
 _VENDOR = re.compile(r"cudnn|miopen|_cuda|^_?mps|xnn|vulkan|metal|mkl|efficient_attention|flash_attention|cslt|"
-                     r"_spdiags|_nnpack|_cufft|_scaled_mm|_grouped_mm|_cutlass|_jiterator|_use_cudnn|_compute_contiguous")  # fmt: skip
+                     r"_spdiags|_nnpack|_cufft|_scaled_mm|_grouped_mm|_cutlass|_jiterator|_use_cudnn|"
+                     r"_compute_contiguous")  # fmt: skip
 _HOOKS = frozenset(
     {"retain_grad", "requires_grad_", "record_stream", "_backward", "set_data", "_fw_primal", "_make_dual"}
 )
 _QUERIES = re.compile(r"^(size|stride|sym_\w+|is_\w+|dim|numel|storage_offset|_version|result_type|can_cast|"
-                      r"promote_types|_has_\w+|_fused_sdp_choice|output_nr|is_leaf|_is_zerotensor|_use_\w+)$")  # fmt: skip
+                      r"promote_types|_has_\w+|_fused_sdp_choice|output_nr|is_leaf|_is_zerotensor|"
+                      r"_use_\w+)$")  # fmt: skip
 
 
 @cache
@@ -129,7 +129,7 @@ def _representative(ops: list[Op]) -> Op:
 
 
 def _has_rule(op: Op) -> bool:
-    return op.name in RULES or op.base_name in RULES
+    return any(name in table for name in (op.name, op.base_name) for table in (RULES, COMPLEX_RULES))
 
 
 def route_of(op: Op) -> str:
@@ -142,20 +142,35 @@ def route_of(op: Op) -> str:
     face = op if _has_rule(op) or op.twin is None else op.twin
     if _has_rule(face) or views.find(face.base, face.func._overloadname) is not None:
         return "core"
-    if op.base in data_dependent_bases():
+    if op.base in data_dependent_bases() or op.base in _READS:
         return "extern"
+    if face.base in HOST:
+        return "host"
     if face.name in OWN or face.base_name in OWN:
         return "decomposed"
     if kind in ("implicit", "explicit"):
         return "composite"
-    return "decomposed" if decomposition_of(face) is not None and face.base not in HOST else "host"
+    return "decomposed" if decomposition_of(face) is not None else "host"
 
 
-_VIEW_LIKE = frozenset({"set_", "resize_", "resize_as_", "_resize_output_", "resize", "set", "as_strided_", "squeeze_",
-                        "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"})  # fmt: skip
+# these ask about tensors, or read one number
+_READS = frozenset({"_local_scalar_dense"})
+_VIEW_LIKE = frozenset({"set_", "is_set_to", "_fused_sdp_choice", "resize_", "resize_as_", "_resize_output_", "resize",
+                        "set", "as_strided_", "squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"})  # fmt: skip
 
-# refs of these call the op itself or read data: PyTorch has no decomposition of them that ends in other ops
-HOST = frozenset({"igamma", "igammac"})
+_CONVERGES = "iterates until it converges"
+_LAYOUT_BOUND = "its saved factors depend on the strides of the operand"
+_DEGREE = "a recurrence as long as the data says"
+# why a dense op has no lowering
+HOST = {
+    "igamma": "hundreds of terms a value", "igammac": "hundreds of terms a value", "from_file": "reads a file",
+    "_linalg_eigh": _CONVERGES, "_linalg_svd": _CONVERGES, "linalg_eig": _CONVERGES, "_linalg_eigvals": _CONVERGES,
+    "linalg_eigvals": _CONVERGES, "linalg_lstsq": "rank-revealing factorisations", "_linalg_det": _LAYOUT_BOUND,
+    "_linalg_slogdet": _LAYOUT_BOUND, "_linalg_solve_ex": _LAYOUT_BOUND,
+    "linalg_ldl_factor_ex": "Bunch-Kaufman pivoting", "linalg_ldl_solve": "Bunch-Kaufman pivoting",
+    "special_hermite_polynomial_h": _DEGREE, "special_hermite_polynomial_he": _DEGREE,
+    "special_laguerre_polynomial_l": _DEGREE, "special_legendre_polynomial_p": _DEGREE,
+}  # fmt: skip
 
 
 @cache

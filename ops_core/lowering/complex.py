@@ -273,9 +273,13 @@ def _to_copy(self, dtype=None):
     return self if dtype is None else convert(self, dtype)
 
 
-for _name in ("copy", "_copy_from", "fill", "full_like", "ones_like", "new_ones", "new_full", "new_zeros", "full",
-              "zeros_like", "empty_like", "zeros", "ones", "empty", "scalar_tensor", "zero", "new_empty", "empty_strided",
-              "new_empty_strided", "eye", "logical_not", "logical_and", "logical_or", "logical_xor", "complex"):  # fmt: skip
+# real rules that take complex operands as they are
+_SHARED = (
+    "copy", "_copy_from", "fill", "full_like", "ones_like", "new_ones", "new_full", "new_zeros", "full",
+    "zeros_like", "empty_like", "zeros", "ones", "empty", "scalar_tensor", "zero", "new_empty", "empty_strided",
+    "new_empty_strided", "eye", "logical_not", "logical_and", "logical_or", "logical_xor", "complex",
+)  # fmt: skip
+for _name in _SHARED:
     COMPLEX_RULES[f"aten.{_name}"] = RULES[f"aten.{_name}"]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
@@ -209,3 +210,112 @@ def _standard_gamma_grad(self, output):
     c = [(u * d + b) * u + a for a, b, d in zip(*_GAMMA_UV, strict=False)]
     p, q = (c[i] + v * (c[i + 1] + v * (c[i + 2] + v * c[i + 3])) for i in (0, 4))
     return where(x < 0.8, small, where(alpha > 8.0, large, exp(p / q))).to(self.dtype)
+
+
+def _beta_small_alpha(x: Arr, alpha: Arr, beta: Arr) -> Arr:
+    """Near 0: Taylor series of the gradient with respect to alpha."""
+    factor = A.map_("digamma", alpha) - A.map_("digamma", alpha + beta) - A.map_("log", x)
+    numer = A.full_like(x, 1.0)
+    series = 1.0 / alpha * (factor + 1.0 / alpha)
+    for i in range(1, 11):
+        numer = numer * (float(i) - beta) * x / float(i)
+        denom = alpha + float(i)
+        series = series + numer / denom * (factor + 1.0 / denom)
+    return _nan_to_zero(x * A.map_("pow", 1.0 - x, -beta) * series)
+
+
+def _beta_small_beta(x: Arr, alpha: Arr, beta: Arr) -> Arr:
+    """Near 0: Taylor series of the gradient with respect to beta."""
+    factor = A.map_("digamma", alpha + beta) - A.map_("digamma", beta)
+    numer, betas, dbetas = A.full_like(x, 1.0), A.full_like(x, 1.0), A.full_like(x, 0.0)
+    series = factor / alpha
+    for i in range(1, 9):
+        numer = numer * -x / float(i)
+        dbetas = dbetas * (beta - float(i)) + betas
+        betas = betas * (beta - float(i))
+        series = series + numer / (alpha + float(i)) * (dbetas + factor * betas)
+    return _nan_to_zero(-A.map_("pow", 1.0 - x, 1.0 - beta) * series)
+
+
+def _stirling(x: Arr) -> Arr:
+    return 1.0 + 1.0 / (12.0 * x) + 1.0 / (288.0 * x * x)
+
+
+def _beta_mid(x: Arr, alpha: Arr, beta: Arr) -> Arr:
+    """Both parameters large: Rice's saddle point expansion, and a polynomial across its singularity."""
+    total = alpha + beta
+    mean = alpha / total
+    spread = A.map_("sqrt", alpha * beta / (total + 1.0)) / total
+    b2 = beta * beta
+    poly = 47.0 * x * b2 * b2 + alpha * (
+        (43.0 + 20.0 * (16.0 + 27.0 * beta) * x) * b2 * beta + alpha * (
+            3.0 * (59.0 + 180.0 * beta - 90.0 * x) * b2 + alpha * (
+                (453.0 + 1620.0 * beta * (1.0 - x) - 455.0 * x) * beta + alpha * (
+                    8.0 * (1.0 - x) * (135.0 * beta - 11.0)))))  # fmt: skip
+    front = (1.0 + 12.0 * alpha) * (1.0 + 12.0 * beta) / (total * total)
+    near = front / (1.0 - x) * poly / (12960.0 * alpha * alpha * alpha * b2 * (1.0 + 12.0 * total))
+    axbx = alpha * (x - 1.0) + beta * x
+    term1 = (2.0 * alpha * alpha * (x - 1.0) + alpha * beta * (x - 1.0) - x * b2) / (
+        A.map_("sqrt", 2.0 * alpha / beta) * A.map_("pow", total, 1.5) * axbx * axbx
+    )
+    term2 = 0.5 * A.map_("log", alpha / (total * x))
+    term3 = A.map_("sqrt", 8.0 * alpha * beta / total) / axbx
+    base = beta * A.map_("log", beta / (total * (1.0 - x))) + alpha * A.map_("log", alpha / (total * x))
+    term4 = A.map_("pow", base, -1.5)
+    inner = term1 + term2 * (term3 + where(x < mean, term4, -term4))
+    scale = _stirling(alpha) * _stirling(beta) / _stirling(total)
+    far = scale * -x / A.map_("sqrt", 2.0 * alpha * beta / total) * inner
+    return where((x >= mean - 0.1 * spread) & (x <= mean + 0.1 * spread), near, far)
+
+
+# numerator and denominator of the rational correction, by powers of log x, log alpha / x, and b
+_DIRICHLET = (
+    (((1.003668233, -0.01061107488, -0.0657888334, 0.01201642863),
+      (0.6336835991, -0.3557432599, 0.05486251648, -0.001465281033),
+      (-0.03276231906, 0.004474107445, 0.002429354597, -0.0001557569013)),
+     ((0.221950385, -0.3187676331, 0.01799915743, 0.01074823814),
+      (-0.2951249643, 0.06219954479, 0.01535556598, 0.001550077057),
+      (0.02155310298, 0.004170831599, 0.001292462449, 6.976601077e-05)),
+     ((-0.05980841433, 0.008441916499, 0.01085618172, 0.002319392565),
+      (0.02911413504, 0.01400243777, -0.002721828457, 0.000751041181),
+      (0.005900514878, -0.001936558688, -9.495446725e-06, 5.385558597e-05))),
+    (((1.0, -0.02924021934, -0.04438342661, 0.007285809825),
+      (0.6357567472, -0.3473456711, 0.05454656494, -0.002407477521),
+      (-0.03301322327, 0.004845219414, 0.00231480583, -0.0002307248149)),
+     ((0.5925320577, -0.1757678135, 0.01505928619, 0.000564515273),
+      (0.1014815858, -0.06589186703, 0.01272886114, -0.0007316646956),
+      (-0.007258481865, 0.001096195486, 0.0003934994223, -4.12701925e-05)),
+     ((0.06469649321, -0.0236701437, 0.002902096474, -5.896963079e-05),
+      (0.001925008108, -0.002869809258, 0.0008000589141, -6.063713228e-05),
+      (-0.0003477407336, 6.959756487e-05, 1.097287507e-05, -1.650964693e-06))),
+)  # fmt: skip
+
+
+@rule("_dirichlet_grad")
+def _dirichlet_grad(x, alpha, total):
+    result = x.dtype
+    x, alpha, total = A.broadcast(*(v.to(opmath(result)) for v in (x, alpha, total)))
+    beta = total - alpha
+    boundary = total * x * (1.0 - x)
+    u = A.map_("log", x)
+    a = A.map_("log", alpha) - u
+    b = A.map_("log", total) - a
+    powers_u, powers_a = (None, u, u * u), (None, a, a * a)
+
+    def combined(table: tuple[Any, ...]) -> Arr:
+        out: Arr | None = None
+        for row, pu in zip(table, powers_u, strict=True):
+            for (c0, c1, c2, c3), pa in zip(row, powers_a, strict=True):
+                term = c0 + b * (c1 + b * (c2 + b * c3))
+                for factor in (pu, pa):
+                    term = term if factor is None else term * factor
+                out = term if out is None else out + term
+        assert out is not None
+        return out
+
+    approx = x * (A.map_("digamma", total) - A.map_("digamma", alpha)) / beta
+    out = combined(_DIRICHLET[0]) / combined(_DIRICHLET[1]) * approx
+    out = where((alpha > 6.0) & (beta > 6.0), _beta_mid(x, alpha, beta), out)
+    out = where((x >= 0.5) & (boundary < 0.75), -_beta_small_beta(1.0 - x, beta, alpha), out)
+    out = where((x <= 0.5) & (boundary < 2.5), _beta_small_alpha(x, alpha, beta), out)
+    return out.to(result)
