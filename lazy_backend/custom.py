@@ -45,6 +45,13 @@ def kernel(
     KERNELS[f"{namespace}.{function}.default"] = Custom(source, function, work, group)
     op = getattr(getattr(torch.ops, namespace), function)
 
+    def on_host(*arguments: Any) -> None:
+        """Where a call ends that cannot be recorded: with the shape function's error, if it has one."""
+        shape(*arguments)
+        raise NotImplementedError(f"{name} is a kernel for a lazy device; it has none for the CPU, or failed to build")
+
+    torch.library.impl(name, "cpu", on_host)
+
     def call(*arguments: Any) -> Any:
         """The op, on tensors made contiguous first."""
         return op(*(_from_the_start(a) if isinstance(a, torch.Tensor) else a for a in arguments))
