@@ -14,11 +14,15 @@ from .chip import Chip
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel does. flops: operations by dtype ("special": transcendental); bytes: traffic."""
+    """What a kernel does. flops: operations by dtype ("special": transcendental); bytes: traffic.
+
+    slots: operations issued, integer ones and selections too; a fused multiply-add is one slot and two flops.
+    """
 
     flops: dict[str, float] = field(default_factory=dict)
     bytes: float = 0.0
     groups: int = 1
+    slots: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,9 @@ def kernel_us(chip: Chip, work: Work) -> tuple[float, str]:
     # Fewer work-groups than compute units leave units idle.
     share = min(1.0, work.groups / chip.compute_units)
     # n operations at r * 10^9 a second take n / r / 1000 microseconds.
-    compute = sum(n / chip.rate(dtype) for dtype, n in work.flops.items()) / (1e3 * chip.compute_efficiency * share)
+    arithmetic = sum(n / chip.rate(dtype) for dtype, n in work.flops.items())
+    issue = 2 * work.slots / chip.rate("f32")  # a peak counts a fused multiply-add, two operations, in each slot
+    compute = max(arithmetic, issue) / (1e3 * chip.compute_efficiency * share)
     cached = chip.cache_gbs and work.bytes <= chip.cache_kib * 1024
     bandwidth = chip.cache_gbs if cached else chip.bandwidth_gbs * chip.bandwidth_efficiency
     memory = work.bytes / (1e3 * bandwidth)

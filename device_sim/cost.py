@@ -21,7 +21,7 @@ _BYTES = {"char": 1, "uchar": 1, "bool": 1, "short": 2, "ushort": 2, "half": 2, 
 _BYTES |= {"long": 8, "ulong": 8, "double": 8, "size_t": 8}
 _BYTES |= {f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _TYPE = r"(?:const )?(?P<type>\w+?)(?P<lanes>2|4|8|16|32)?"
-_FUNCTION = re.compile(r"^(?!\s)[^\n;{}#]*?\b(\w+)\s*\(([^\n;{}]*)\)\s*\{\n(.*?)^\}", re.S | re.M)
+_FUNCTION = re.compile(r"^(?!\s)[^\n;{}#]*?\b(\w+)\s*\(([^\n;{}()]*)\)\s*\{\n(.*?)^\}", re.S | re.M)
 _FOR = re.compile(r"for \(\w+ (\w+) = ([^;]+); \w+ < ([^;]+); (?:\w+ \+= ([^;)]+)|\+\+\w+)\)")
 _DEFINE = re.compile(rf"^{_TYPE} (?P<name>\w+) = (?P<value>.*);$")
 _SPECIAL = re.compile(r"\b(?:exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|erf|erfc|sqrt|rsqrt|atan2?)f?\(")
@@ -145,7 +145,7 @@ class _Walk:
 
 @functools.lru_cache(maxsize=4096)
 def _function_flops(source: str, name: str) -> Counter[str]:
-    """Operations of one call of a helper."""
+    """Operations of one call of a helper, as `_line_flops` counts them."""
     total: Counter[str] = Counter()
     for line in functions(source)[name][1].splitlines():
         total += _line_flops(source, line.strip())
@@ -154,27 +154,31 @@ def _function_flops(source: str, name: str) -> Counter[str]:
 
 @functools.lru_cache(maxsize=65536)
 def _line_flops(source: str, line: str) -> Counter[str]:
-    """Operations of one line, all lanes: arithmetic where it defines a float, and calls."""
+    """Operations of one line, all lanes, by dtype; "slots": how many were issued."""
     define = _DEFINE.match(line)
-    if not define or define["type"] not in _FLOATS or _VECTOR_LOAD.search(define["value"]):
+    if not define or _VECTOR_LOAD.search(define["value"]):
         return Counter()
-    value, dtype, lanes = define["value"], _FLOATS[define["type"]], int(define["lanes"] or 1)
+    value, lanes = define["value"], int(define["lanes"] or 1)
+    if define["type"] not in _FLOATS:  # scalar integers are addresses, which other units compute
+        return Counter({"slots": lanes} if lanes > 1 else {})
+    dtype = _FLOATS[define["type"]]
     if re.search(r"\bfma\w*\(", value):
-        return Counter({dtype: 2 * lanes})
+        return Counter({dtype: 2 * lanes, "slots": lanes})
     helpers = functions(source)
     called = [name for name in re.findall(r"\b(\w+)\(", value) if name in helpers]
     if called:
         return sum((_function_flops(source, name) for name in called), Counter())
     if _SPECIAL.search(value):
-        return Counter({"special": lanes})
-    return Counter({dtype: lanes * len(re.findall(r" [-+*/] ", value))})
+        return Counter({"special": lanes, "slots": lanes})
+    operators = len(re.findall(r" [-+*/] ", value))
+    return Counter({dtype: lanes * operators, "slots": lanes * max(operators, " ? " in value)})
 
 
 @functools.lru_cache(maxsize=4096)
 def _walked(
     source: str, kernel: str, global_size: Size, local_size: Size, scalars: tuple[int, ...]
 ) -> tuple[dict[str, float], dict[int, float]]:
-    """Operations by dtype, and bytes by argument index."""
+    """Operations by dtype with "slots" among them, and bytes by argument index."""
     names = {index: name for name, _, index, _ in _pointers(source, kernel)}
     parameters, body = functions(source)[kernel]
     if "**" in parameters:
@@ -193,8 +197,10 @@ def kernel_work(source: str, kernel: str, global_size: Size, local_size: Size, a
     if kernel not in functions(source) or not _pointers(source, kernel):
         return Work(bytes=sum(reach.values()), groups=groups)
     scalars = tuple(int.from_bytes(a.data, "little", signed=True) if isinstance(a, Scalar) else 0 for a in args)
-    flops, traffic = _walked(source, kernel, global_size, local_size, scalars)
-    return Work(flops, sum(min(traffic.get(i, 0), limit) for i, limit in reach.items()), groups)
+    counted, traffic = _walked(source, kernel, global_size, local_size, scalars)
+    flops = {dtype: n for dtype, n in counted.items() if dtype != "slots" and n}
+    moved = sum(min(traffic.get(i, 0), limit) for i, limit in reach.items())
+    return Work(flops, moved, groups, counted.get("slots", 0.0))
 
 
 _SPECIAL_MAPS = frozenset(

@@ -25,8 +25,7 @@ def round_trip(b: Bench) -> str:
         cause = "the last byte alone: a size rounded down?" if wrong.tolist() == [size - 1] else "is a copy cut short?"
         expect(
             wrong.size == 0,
-            f"{size} bytes: {wrong.size} differ after copy_h2d and copy_d2h, the first at {wrong[:1]}; "
-            f"{cause}",
+            f"{size} bytes: {wrong.size} differ after copy_h2d and copy_d2h, the first at {wrong[:1]}; {cause}",
         )
     return f"{len(SIZES)} sizes up to {SIZES[-1] >> 20} MiB"
 
