@@ -44,7 +44,11 @@ def _apply(
     """Build the module on the CPU from the seed, move it, and return module, forward arguments and outputs."""
     torch.manual_seed(SEED)
     constructor = item.constructor_input
-    module = info.module_cls(*constructor.args, **constructor.kwargs).to(dtype).to(device).train(training)
+    module = info.module_cls(*constructor.args, **constructor.kwargs).to(dtype).train(training)
+    if info.is_lazy:  # its parameters come with the first call, and from the seed
+        args, kwargs = place((item.forward_input.args, item.forward_input.kwargs), "cpu")
+        module(*args, **kwargs)
+    module = module.to(device)
     args, kwargs = place((item.forward_input.args, item.forward_input.kwargs), device)
     return module, (args, kwargs), module(*args, **kwargs)
 

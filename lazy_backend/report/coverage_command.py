@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from lazy_backend.conformance.results import ResultFile
+from lazy_backend.conformance.worker import all_units
 
 from . import coverage_html, coverage_text, evidence
 from . import script as scripts
@@ -32,7 +33,7 @@ def coverage(
         ran = scripts.run_script(script, arguments or [])
         print(json.dumps(ran, indent=1)) if as_json else scripts.show(ran, console)
         return
-    archive = evidence.gather(ResultFile(results).load()) if results else evidence.load()
+    archive = _gathered(results) if results else evidence.load()
     if update:
         evidence.save(archive)
         markdown = PAGE
@@ -45,3 +46,9 @@ def coverage(
         print(json.dumps(report, indent=1))
     elif not (html or markdown):
         coverage_text.show(report, console)
+
+
+def _gathered(results: Path) -> evidence.Archive:
+    """Return the evidence of the results of units that there still are."""
+    current = {unit.name for unit in all_units()}
+    return evidence.gather({name: result for name, result in ResultFile(results).load().items() if name in current})

@@ -1,0 +1,85 @@
+"""What the device makes of a piece of code: windows, their kernels, the MLIR and source of each, the Python lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from lazy_backend import _C
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One launch: the ops that it computes with their Python lines, and the kernel as MLIR and as source."""
+
+    ops: list[str]
+    lines: list[str]
+    global_size: tuple[int, int, int]
+    mlir: str
+    source: str
+
+
+@dataclass(frozen=True)
+class WindowReport:
+    """One window: its ops with their Python lines, its launches, the ops that run on the CPU."""
+
+    ops: list[str]
+    lines: list[str]
+    kernels: list[KernelReport]
+    host_ops: list[str]
+
+
+@dataclass
+class Explanation:
+    """The windows of a run, in order; `str()` is the readable form. `result`: what the function returned."""
+
+    windows: list[WindowReport] = field(default_factory=list)
+    result: Any = None
+
+    def __str__(self) -> str:
+        text = []
+        for number, window in enumerate(self.windows):
+            text.append(f"window {number}: {len(window.ops)} ops, {len(window.kernels)} kernels")
+            text += [f"  {op}  ({line})" for op, line in zip(window.ops, window.lines, strict=True)]
+            text += [f"  on the CPU: {op}" for op in window.host_ops]
+            for at, kernel in enumerate(window.kernels):
+                text.append(f"\n  kernel {at}: {' + '.join(kernel.ops)}  over {kernel.global_size}")
+                text += [f"    from {line}" for line in kernel.lines]
+                text += ["", kernel.mlir.strip(), "", kernel.source.strip()]
+        return "\n".join(text)
+
+
+def explain(fn: Callable[..., Any], *args: Any) -> Explanation:
+    """Runs `fn(*args)` and tells what was compiled for it. What was recorded before is run first."""
+    from lazy_backend import compiler
+
+    devices = range(_C.device_count())
+    for index in devices:
+        _C.synchronize(index)
+        _C.forget_plans(index)
+    explanation = Explanation()
+    compiler.captured = explanation.windows
+    try:
+        explanation.result = fn(*args)
+        for index in devices:
+            _C.synchronize(index)
+    finally:
+        compiler.captured = None
+    return explanation
+
+
+def report() -> str:
+    """What the device has done since the last `torch.lazy.reset_stats()`, readable: counters, cuts, fallbacks, kernels."""
+    from lazy_backend import compiler
+
+    stats = torch.lazy.stats()
+    by_name, by_cause = stats.pop("host_ops_by_name"), stats.pop("cuts_by_cause")
+    text = [f"{name.replace('_', ' '):<20}{value:>14.3f}" if isinstance(value, float) else f"{name.replace('_', ' '):<20}{value:>14}"
+            for name, value in stats.items()]  # fmt: skip
+    text += ["", "cuts by cause"] + [f"  {cause:<18}{count:>14}" for cause, count in by_cause.items()]
+    text += ["", "ops that ran on the CPU"] + [f"  {name:<40}{count:>8}" for name, count in by_name.items() or {"none": 0}.items()]
+    text += ["", "kernels loaded"] + [f"  {what}" for what in compiler.described.values()]
+    return "\n".join(text)
