@@ -2,7 +2,8 @@
 
 Four schedules. On a CPU, `panel` holds a tile of the result in vector registers and walks a column panel of B that
 has been copied, in the order it is read, into a scratch that stays in the cache; `dot` is for few rows or columns and
-reads both operands along k; `stream` is for a few rows and a B that only passes by. On a GPU, `local` shares tiles of both operands through work-group memory.
+reads both operands along k; `stream` is for a few rows and a B that only passes by. On a GPU, `local` shares tiles of
+both operands through work-group memory.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ FMA_LATENCY = 4
 # benchmarks/kernels.py `skinny`: 32 x 1024 x 1024 60 GFLOP/s a core as it lies, 44 packed; MKL 47.
 PACK_ROWS = 64
 
+# ... and so do those that have no more columns than this: their rows are next to each other already.
+# benchmarks/kernels.py `long_k`: 64 x 64 x 65536 38 -> 55 GFLOP/s a core.
+PACK_COLUMNS = 128
+
 # Up to this many rows (or columns) both operands are read along k when they are contiguous there.
 # benchmarks/kernels.py `skinny`, W^T: 32 x 1024 x 1024 64 GFLOP/s a core, as a panel 49; MKL 55.
 DOT_ROWS = 32
@@ -47,10 +52,12 @@ DOT_WIDE_ROWS = 8
 # A is evaluated beforehand where it is read for at least this many columns and has a prologue, or lies across and is
 # larger than this: its elements are read one by one, and a column of a large matrix touches a page for each.
 # benchmarks/kernels.py `sgemm_tn`: 1024^3 81 -> 100 GFLOP/s a core.
-EVALUATE_COLUMNS = 128
+EVALUATE_COLUMNS = 256
 EVALUATE_BYTES = 256 << 10
 # Rows that one work item evaluates.
 EVALUATE_ROWS = 64
+# Elements between the rows of the evaluated A: without them, rows of a power of two would share a cache set.
+EVALUATE_GAP = 16
 
 # So few rows that all of B passes by for a few multiply-adds: rows of B are streamed whole, this many at a time, into
 # sums that stay in the first-level cache. Columns of vectors walk down B instead, a page for each row.
@@ -68,6 +75,10 @@ MAX_DEPTH = 4096
 MIN_DEPTH = 256
 # Vectors that a work item adds up of the partial sums: enough to pay for its start.
 SUM_VECTORS = 32
+
+# An A that lies across and is not evaluated is read a piece of this depth at a time, which the cache holds with all
+# its rows. benchmarks/kernels.py `long_k`: 256 x 128 x 4096 whole 40, evaluated 38, in pieces 80 GFLOP/s, MKL 65.
+ACROSS_DEPTH = 512
 
 # Partial sums of a split product may take this much memory.
 MAX_PARTIAL_BYTES = 64 << 20
@@ -191,7 +202,9 @@ def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
     shapes = {(min(rows, spec.m), min(vectors, most)) for rows, vectors in REGISTER_TILES}
     fitting = [s for s in shapes if s[0] * s[1] + s[1] < registers]
     order = {s: i for i, s in enumerate(REGISTER_TILES)}
-    pack = spec.k > 0 and spec.inner == 1 and (spec.b.contiguous != 1 or spec.m >= PACK_ROWS)
+    pack = spec.k > 0 and spec.inner == 1 and (
+        spec.b.contiguous != 1 or (spec.m >= PACK_ROWS and spec.n > PACK_COLUMNS)
+    )
     evaluate = spec.n * spec.batch // distinct(spec) >= EVALUATE_COLUMNS and (
         spec.a.flops > 0 or (spec.a.contiguous != 1 and spec.m * spec.k * spec.itemsize > EVALUATE_BYTES)
     )
@@ -214,7 +227,8 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
     columns = tile.vectors * (lanes(caps, spec.itemsize, spec.n) if tile.schedule == "panel" else 1)
     tiles = spec.batch * ceil(spec.m / tile.rows) * ceil(spec.n / columns)
     again = tile.schedule == "panel" and spec.m > tile.rows
-    wanted = ceil(spec.k / MAX_DEPTH) if again and spec.k > 2 * MAX_DEPTH else 1
+    deepest = ACROSS_DEPTH if spec.a.contiguous != 1 and not tile.evaluate else MAX_DEPTH
+    wanted = ceil(spec.k / deepest) if again and spec.k > 2 * deepest else 1
     if tiles < caps.compute_units:
         wanted = max(wanted, min(caps.compute_units * ITEMS_PER_UNIT // tiles, spec.k // MIN_DEPTH))
     affordable = MAX_PARTIAL_BYTES // (spec.batch * spec.m * spec.n * spec.itemsize)
@@ -228,7 +242,7 @@ def evaluated(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     product = matmul(name, inner, caps, tile._replace(evaluate=False))
     at = len(product.temps)
     steps = [s._replace(args=tuple(at if a == "dense" else a for a in s.args)) for s in product.steps]
-    nbytes = distinct(spec) * spec.m * spec.k * spec.itemsize
+    nbytes = distinct(spec) * spec.m * (spec.k + EVALUATE_GAP) * spec.itemsize
     return Steps([evaluate(f"{name}_a", spec, caps, at), *steps], [*product.temps, nbytes])
 
 
@@ -239,7 +253,7 @@ def matrix_load(k: Builder, spec: MatmulSpec) -> Load:
     def load(batch: V, i: V, p: Term, width: int = 1) -> V:
         p = p[0] * spec.inner + p[1] if isinstance(p, tuple) else p
         row = batch * spec.m + i if spec.a.batched else i
-        return k.load(buffer, row * spec.k + p, width)
+        return k.load(buffer, row * (spec.k + EVALUATE_GAP) + p, width)
 
     return load
 
@@ -255,7 +269,7 @@ def evaluate(name: str, spec: MatmulSpec, caps: Any, temp: int) -> Step:
         p = at_most(k, columns.iv, spec.k - width, spec.k, width)
         copy_block(
             k, load, batch, (lo, hi), p, width, spec.a.contiguous,
-            lambda i, x: k.store(dense, (batch * spec.m + i) * spec.k + p, x),
+            lambda i, x: k.store(dense, (batch * spec.m + i) * (spec.k + EVALUATE_GAP) + p, x),
         )  # fmt: skip
     return Step(name, k.finish(), (spec.names[0], temp), (ceil(spec.m / EVALUATE_ROWS), distinct(spec), 1), (1, 1, 1))
 
