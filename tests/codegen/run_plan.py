@@ -59,9 +59,9 @@ class Runner:
         self.slots = {n: self._buffer(a.tobytes()) for n, a in slots.items()}
         self.arena = self._buffer(bytes(plan.arena_bytes))
         self.temps = [self.arena.get_sub_region(t.offset, max(t.nbytes, 1)) for t in plan.temps]
-        options = ["-cl-std=CL3.0"] if platform == "Intel" else []
+        options = ["-cl-std=CL3.0" if platform == "Intel" else "-cl-std=CL1.2"]
         programs = [cl.Program(self.context, k.source).build(options=options) for k in plan.kernels]
-        self.kernels = [getattr(program, k.name) for program, k in zip(programs, plan.kernels, strict=True)]
+        self.kernels = [cl.Kernel(program, k.name) for program, k in zip(programs, plan.kernels, strict=True)]
 
     def _buffer(self, data: bytes) -> Any:
         """Device memory that holds data and a guard behind it."""
