@@ -6,6 +6,8 @@ Nothing here imports MLIR or a driver before the first kernel is needed.
 
 from __future__ import annotations
 
+import importlib
+
 __all__ = ["explain", "kernel", "precompile", "report"]
 
 
@@ -33,7 +35,8 @@ def __getattr__(name: str) -> object:
 
         return custom.kernel
     if name in __all__:
-        from lazy_backend import report as reports
-
-        return getattr(reports, name)
+        explaining = importlib.import_module("lazy_backend.report.explain")
+        # The function, not the package of that name that importing it has just put here.
+        globals().update(explain=explaining.explain, report=explaining.report)
+        return getattr(explaining, name)
     raise AttributeError(f"module 'lazy_backend' has no attribute {name!r}")

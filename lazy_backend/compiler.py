@@ -26,6 +26,7 @@ from lazy_backend import _C, cache, config, custom
 from lazy_backend.core_steps import core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
+from lazy_backend.report.explain import KernelReport, WindowReport
 from lazy_backend.variants import Family
 
 log = logging.getLogger("lazy_backend")
@@ -82,6 +83,24 @@ def loaded(device: int, entry: str, name: str, line: str, text: Callable[[], str
     return _C.create_kernel(device, program, name)
 
 
+# Where `lazy_backend.explain` gathers what is compiled, while it runs.
+captured: list[WindowReport] | None = None
+
+
+def capture(window: Window, plans: list[Plan], steps: list[tuple]) -> None:
+    """Add a window to the explanation that is being made."""
+    if captured is None:
+        return
+    kernels = []
+    for plan in plans:
+        for launch in plan.launches:
+            source, nodes = plan.kernels[launch.kernel], [window.nodes[i] for i in launch.origins]
+            ops, lines = [node.op for node in nodes], list(dict.fromkeys(node.line for node in nodes))
+            kernels.append(KernelReport(ops, lines, launch.global_size, source.mlir, source.source))
+    host = [window.nodes[step[1]].op for step in steps if step[0] == "host"]
+    captured.append(WindowReport([n.op for n in window.nodes], [n.line for n in window.nodes], kernels, host))
+
+
 class NoCompile(RuntimeError):
     """LAZY_COMPILE=never, and a kernel is in neither memory nor the cache."""
 
@@ -92,7 +111,7 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     if len(_families) >= MAX_FAMILIES:
         _families.clear()
     family = _families.setdefault(source["structure"], Family())
-    if interpretable(window):
+    if captured is None and interpretable(window):
         if family.rare(source["sizes"]):
             return op_by_op(window, "interpret")
         if config.COMPILE.get() == "async":
@@ -129,6 +148,7 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
     """The window's plan: core graphs, fused kernels, and host steps for ops without a lowering."""
     family.compiled += 1
     steps: list[tuple] = []
+    plans: list[Plan] = []
     arena = 0
     segments, statics = functionalize(window)
     for op, names in statics:
@@ -150,7 +170,9 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
         else:
             plan = schedule.plan(segment.graph, window.slot_infos(), caps)
             steps += launches(plan, window, family)
+            plans.append(plan)
         arena = max(arena, plan.arena_bytes)
+    capture(window, plans, steps)
     return {"arena_bytes": arena, "slots": sorted(touched(steps, window)), "steps": steps, "once": bool(statics)}
 
 

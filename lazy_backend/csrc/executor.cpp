@@ -140,6 +140,12 @@ uint64_t Executor::last_ticket() {
   return submitted_;
 }
 
+void Executor::forget_plans() {
+  GilRelease free;
+  std::lock_guard<std::mutex> running(run_mutex_);
+  plans_.clear();
+}
+
 void Executor::loop() {
   for (;;) {
     {

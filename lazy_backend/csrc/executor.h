@@ -68,6 +68,7 @@ class Executor {
   bool idle();                     // nothing queued and nothing running on the device
   void raise_pending();            // the first error of jobs since the last call
   uint64_t last_ticket();
+  void forget_plans();
   void stop();
 
  private:

@@ -313,6 +313,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     for (const auto& [kernel, time] : kernel_times()) out[py::int_(kernel)] = py::make_tuple(time.count, time.ns);
     return out;
   });
+  m.def("forget_plans", [](int index) { executor(index).forget_plans(); });
   m.def("count_built", [] { stats().kernels_built++; });
   m.def("build_program", &build_program);
   m.def("create_kernel", &create_kernel);
