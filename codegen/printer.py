@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from codegen import mathlib, mlir
-from codegen.dialects import Language, Type, combination, language
+from codegen.dialects import HALVES, Language, Type, combination, language
 from codegen.rules import RULES
 
 MEMREF = re.compile(r"memref<(\?|\d+)x(\w+)(?:, #gpu.address_space<(\w+)>)?>")
@@ -77,7 +77,10 @@ def function_source(function: Function, dialect: str) -> tuple[str, tuple[Functi
     if fn.startswith("atomic_"):
         _, kind, space = fn.split("_")
         combine, value = combination(kind, t)
-        return lang.atomic_function(kind, t, space, f"{combine}_{value.suffix}"), (Function(combine, value, 2),)
+        inner = [Function(combine, value, 2)]
+        if t.element in HALVES:
+            inner += [Function(f"value_{t.element}", Type("i32"), 1), Function(f"bits_{t.element}", Type("f32"), 1)]
+        return lang.atomic_function(kind, t, space, f"{combine}_{value.suffix}"), tuple(inner)
     if not mathlib.expands(fn, t.element):
         return lang.lanewise(fn, arity, t), ()
     module = mlir.run_passes(mlir.parse(mathlib.function(fn, t.element, t.width, arity)))
@@ -217,6 +220,14 @@ class Printer:
         """A call of a library function, whose definition goes before the kernel."""
         self.needed[Function(fn, t, len(args))] = None
         return f"{fn}_{t.suffix}({', '.join(args)})"
+
+    def half_value(self, bits: str, t: Type) -> str:
+        """The f32 value of the 16 bits of a half type t."""
+        return self.need(f"value_{t.element}", [self.lang.convert(bits, t.to("i32"))], t.to("i32"))
+
+    def half_bits(self, x: str, t: Type) -> str:
+        """The 16 bits of an f32 value that a half type t holds."""
+        return self.lang.convert(self.need(f"bits_{t.element}", [x], t.to("f32")), t.to("i16"))
 
     # Values
 

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from codegen import mathlib
-from codegen.dialects import Type
+from codegen.dialects import HALVES, Type
 from codegen.scalar import MATH
 
 if TYPE_CHECKING:
     from codegen.printer import Printer
 
-HALVES = ("f16", "bf16")
 Rule = Callable[["Printer", Any], "str | None"]
 RULES: dict[str, Rule] = {}
 
@@ -230,13 +229,12 @@ def _(p: Printer, op: Any) -> str:
 
 @rule("arith.bitcast")
 def _(p: Printer, op: Any) -> str:
-    """The bits as another type. A half type's bits are taken from the f32 value that stands for it."""
     a, result = op.operands[0], op.results[0]
     source, target = p.type(a), p.type(result)
     if source.element in HALVES:
-        return p.lang.convert(p.need(f"bits_{source.element}", [p[a]], source.to("f32")), target)
+        return p.half_bits(p[a], source)
     if target.element in HALVES:
-        return p.need(f"value_{target.element}", [p.lang.convert(p[a], target.to("i32"))], target.to("i32"))
+        return p.half_value(p[a], target)
     return p.lang.reinterpret(p[a], target)
 
 
@@ -287,15 +285,19 @@ def _(p: Printer, op: Any) -> str:
 
 
 def load(p: Printer, op: Any) -> str:
-    """Elements from p[i] on, as a value in registers."""
+    """Elements from memory; halves become the f32 values that stand for them."""
     buffer, index = op.operands
-    return p.lang.load(p[buffer], p[index], p.memref(buffer.type)[1], p.type(op.results[0]).width)
+    t = Type(p.memref(buffer.type)[1], p.type(op.results[0]).width)
+    x = p.lang.load(p[buffer], p[index], t)
+    return p.half_value(x, t) if t.element in HALVES else x
 
 
 def store(p: Printer, op: Any) -> None:
-    """The statement that writes a value to the elements from p[i] on."""
+    """Elements to memory; halves by their bits."""
     value, buffer, index = op.operands
-    p.line(p.lang.store(p[value], p[buffer], p[index], p.memref(buffer.type)[1], p.type(value).width))
+    t = Type(p.memref(buffer.type)[1], p.type(value).width)
+    x = p.half_bits(p[value], t) if t.element in HALVES else p[value]
+    p.line(p.lang.store(x, p[buffer], p[index], t))
 
 
 RULES |= {"memref.load": load, "vector.load": load, "memref.store": store, "vector.store": store}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from codegen.dialects.base import Language, Type, combination
+from codegen.dialects.base import HALVES, Language, Type, combination
 
-__all__ = ["Language", "Type", "combination", "language"]
+__all__ = ["HALVES", "Language", "Type", "combination", "language"]
 
 _MODULES = {"opencl": "codegen.dialects.opencl", "c": "codegen.dialects.c", "cuda": "codegen.dialects.cuda"}
 

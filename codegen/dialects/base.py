@@ -37,6 +37,7 @@ class Type(NamedTuple):
 
 
 BITS = {"i1": 32, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f16": 32, "bf16": 32, "f32": 32, "f64": 64}
+HALVES = ("f16", "bf16")
 FLOATS = {"f32": "float", "f64": "double", "f16": "float", "bf16": "float"}
 
 
@@ -52,7 +53,7 @@ def decimal(value: float, element: str) -> str:
 
 def combination(kind: str, t: Type) -> tuple[str, Type]:
     """The library function that combines elements in an atomic update, and the type of its operands."""
-    half = t.element in ("f16", "bf16")
+    half = t.element in HALVES
     return f"combine_{kind}" + (f"_{t.element}" if half else ""), t.to("f32") if half else t
 
 
@@ -64,7 +65,6 @@ class Language:
     kernel = "__kernel void"
     function = "__attribute__((always_inline)) static inline"
     spaces: ClassVar[dict[str, str]] = {"global": "__global ", "workgroup": "__local ", "private": ""}
-    storage: ClassVar[dict[str, str]] = {"f16": "half", "bf16": "ushort"}
     ids: ClassVar[dict[str, str]] = {
         "gpu.global_id": "get_global_id({d})",
         "gpu.thread_id": "get_local_id({d})",
@@ -94,7 +94,7 @@ class Language:
 
     def memory(self, element: str) -> str:
         """The C type of an element in memory."""
-        return self.storage.get(element) or FLOATS.get(element) or self.unsigned_names[element]
+        return self.unsigned_names["i16"] if element in HALVES else FLOATS.get(element) or self.unsigned_names[element]
 
     def literal(self, value: float | int | bool, t: Type, signed: bool = False) -> str:
         """A constant in every lane."""
@@ -187,24 +187,13 @@ class Language:
         """The body of a lanewise function."""
         return f"    return {lanes};\n"
 
-    def load(self, p: str, i: str, element: str, width: int) -> str:
-        """Elements from p[i] on, as a value in registers."""
-        t = Type(element, width)
-        if element == "f16":
-            return f"vload_half({i}, {p})" if width == 1 else f"vload_half{width}(0, {p} + {i})"
-        plain = f"{p}[{i}]" if width == 1 else self.load_vector(p, i, t)
-        if element == "bf16":
-            return self.reinterpret(f"({self.convert(plain, t.to('i32'))} << 16)", t.to("f32"))
-        return plain
+    def load(self, p: str, i: str, t: Type) -> str:
+        """Elements from p[i] on; halves as their bits."""
+        return f"{p}[{i}]" if t.width == 1 else self.load_vector(p, i, t)
 
-    def store(self, x: str, p: str, i: str, element: str, width: int) -> str:
-        """The statement that writes a value to the elements from p[i] on."""
-        t = Type(element, width)
-        if element == "f16":
-            return f"vstore_half({x}, {i}, {p});" if width == 1 else f"vstore_half{width}({x}, 0, {p} + {i});"
-        if element == "bf16":
-            x = self.convert(f"({self.reinterpret(x, t.to('i32'))} >> 16)", t.to("i16"))
-        return f"{p}[{i}] = {x};" if width == 1 else self.store_vector(x, p, i, t)
+    def store(self, x: str, p: str, i: str, t: Type) -> str:
+        """The statement that writes elements from p[i] on; halves as their bits."""
+        return f"{p}[{i}] = {x};" if t.width == 1 else self.store_vector(x, p, i, t)
 
     def load_vector(self, p: str, i: str, t: Type) -> str:
         """Lanes that are aligned as one element."""
@@ -233,7 +222,7 @@ class Language:
         Elements of 8 and 16 bits are exchanged within their aligned 32 bits.
         """
         memory, value = self.memory(t.element), self.type(t)
-        size = 16 if t.element in self.storage else t.bits
+        size = 16 if t.element in HALVES else t.bits
         word = self.unsigned_names["i64" if size == 64 else "i32"]
 
         def pointer(type: str) -> str:
@@ -266,17 +255,11 @@ class Language:
 
     def unpack(self, bits: str, t: Type) -> str:
         """The value of an element of 8 or 16 bits."""
-        if t.element == "f16":
-            return f"vload_half(0, (const half *)&{bits})"
-        if t.element == "bf16":
-            return self.reinterpret(f"(({self.unsigned_names['i32']}){bits} << 16)", Type("f32"))
-        return bits
+        return f"value_{t.element}_i32({bits})" if t.element in HALVES else bits
 
     def repack(self, x: str, bits: str, t: Type) -> str:
         """The statement that gives `bits` the bits of a value."""
-        if t.element == "f16":
-            return f"vstore_half({x}, 0, (half *)&{bits});"
-        return f"{bits} = {self.reinterpret(x, Type('i32'))} >> 16;" if t.element == "bf16" else f"{bits} = {x};"
+        return f"{bits} = bits_{t.element}_f32({x});" if t.element in HALVES else f"{bits} = {x};"
 
     def work_group(self, sizes: list[int]) -> str:
         """What goes before a kernel: the one work-group size that it needs, if any."""

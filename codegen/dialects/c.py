@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from codegen.dialects.base import Language, Type, combination
+from codegen.dialects.base import HALVES, Language, Type, combination
 
 if TYPE_CHECKING:
     from codegen.printer import Printer
@@ -33,16 +33,6 @@ static inline float as_float(uint32_t x) { float y; memcpy(&y, &x, 4); return y;
 static inline uint32_t as_uint32_t(float x) { uint32_t y; memcpy(&y, &x, 4); return y; }
 static inline double as_double(uint64_t x) { double y; memcpy(&y, &x, 8); return y; }
 static inline uint64_t as_uint64_t(double x) { uint64_t y; memcpy(&y, &x, 8); return y; }
-static inline float from_half(uint16_t h) {
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, size = (uint32_t)(h & 0x7fff) << 13;
-    float scaled = as_float(size) * 0x1p112f;
-    return as_float(sign | (size >= 0x0f800000 ? size | 0x7f800000 : as_uint32_t(scaled)));
-}
-static inline uint16_t to_half(float x) {
-    uint32_t bits = as_uint32_t(x), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
-    uint32_t scaled = as_uint32_t(as_float(size) * 0x1p-112f) >> 13;
-    return sign | (size >= 0x7f800000 ? 0x7c00 | (size >> 13 & 0x3ff) : scaled);
-}
 """
 
 
@@ -54,7 +44,6 @@ class C(Language):
     kernel = ""
     function = "static inline"
     spaces: ClassVar[dict[str, str]] = {"global": "", "workgroup": "", "private": ""}
-    storage: ClassVar[dict[str, str]] = {"f16": "uint16_t", "bf16": "uint16_t"}
     ids: ClassVar[dict[str, str]] = {
         "gpu.global_id": "global{d}",
         "gpu.thread_id": "local{d}",
@@ -121,26 +110,13 @@ class C(Language):
         bits = self.type(mask, True)
         return f"({self.type(t)})((({c}) & ({bits}){a}) | (~({c}) & ({bits}){b}))"
 
-    def load(self, p: str, i: str, element: str, width: int) -> str:
-        """Elements from p[i] on, as a value in registers."""
-        if element != "f16":
-            return super().load(p, i, element, width)
-        lanes = [f"from_half({p}[{i}{f' + {lane}' if lane else ''}])" for lane in range(width)]
-        return lanes[0] if width == 1 else self.pack(lanes, Type("f32", width))
-
-    def store(self, x: str, p: str, i: str, element: str, width: int) -> str:
-        """The statement that writes a value to the elements from p[i] on."""
-        if element != "f16":
-            return super().store(x, p, i, element, width)
-        if width == 1:
-            return f"{p}[{i}] = to_half({x});"
-        return " ".join(f"{p}[{i} + {lane}] = to_half({self.lane(x, lane)});" for lane in range(width))
-
     def atomic(self, p: Printer, kind: str, t: Type, space: str, memory: str, i: str, x: str) -> str:
         """Work items run one after the other: a plain update."""
         fn, value = combination(kind, t)
-        updated = p.need(fn, [self.load(memory, i, t.element, 1), x], value)
-        return self.store(updated, memory, i, t.element, 1)
+        old = self.load(memory, i, t)
+        if t.element not in HALVES:
+            return self.store(p.need(fn, [old, x], value), memory, i, t)
+        return self.store(p.half_bits(p.need(fn, [p.half_value(old, t), x], value), t), memory, i, t)
 
     def load_vector(self, p: str, i: str, t: Type) -> str:
         """Lanes, aligned as one element."""
@@ -152,7 +128,7 @@ class C(Language):
 
     def stored(self, t: Type) -> str:
         """The element that a type is in memory."""
-        return "i16" if t.element == "bf16" else t.element
+        return "i16" if t.element in HALVES else t.element
 
 
 LANGUAGE = C()

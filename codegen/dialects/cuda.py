@@ -12,7 +12,6 @@ from typing import ClassVar
 from codegen.dialects.base import Language, Type
 
 HEADER = """\
-#include <cuda_fp16.h>
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
@@ -76,7 +75,6 @@ class Cuda(Language):
     kernel = "__global__ void"
     function = "__device__ static inline"
     spaces: ClassVar[dict[str, str]] = {"global": "", "workgroup": "__shared__ ", "private": ""}
-    storage: ClassVar[dict[str, str]] = {"f16": "__half", "bf16": "unsigned short"}
     ids: ClassVar[dict[str, str]] = {
         "gpu.global_id": "blockIdx.{d} * (size_t)blockDim.{d} + threadIdx.{d}",
         "gpu.thread_id": "threadIdx.{d}",
@@ -146,20 +144,6 @@ class Cuda(Language):
         """a where c else b, lane by lane."""
         return f"{c} ? {a} : {b}" if lanes == 1 else f"select({c}, {a}, {b})"
 
-    def load(self, p: str, i: str, element: str, width: int) -> str:
-        """Elements from p[i] on, as a value in registers."""
-        if element != "f16":
-            return super().load(p, i, element, width)
-        lanes = [f"__half2float({p}[{i} + {lane}])" for lane in range(width)]
-        return lanes[0] if width == 1 else self.pack(lanes, Type("f32", width))
-
-    def store(self, x: str, p: str, i: str, element: str, width: int) -> str:
-        """The statement that writes a value to the elements from p[i] on."""
-        if element != "f16":
-            return super().store(x, p, i, element, width)
-        lanes = [x] if width == 1 else [self.lane(x, lane) for lane in range(width)]
-        return " ".join(f"{p}[{i} + {lane}] = __float2half_rn({value});" for lane, value in enumerate(lanes))
-
     def load_vector(self, p: str, i: str, t: Type) -> str:
         """Lanes, aligned as one element."""
         return f"*(const {self.vector(self.memory(t.element), t.width)} *)({p} + {i})"
@@ -167,14 +151,6 @@ class Cuda(Language):
     def store_vector(self, x: str, p: str, i: str, t: Type) -> str:
         """The statement that writes lanes, aligned as one element."""
         return f"*({self.vector(self.memory(t.element), t.width)} *)({p} + {i}) = {x};"
-
-    def unpack(self, bits: str, t: Type) -> str:
-        """The value of an element of 8 or 16 bits."""
-        return f"__half2float(__ushort_as_half({bits}))" if t.element == "f16" else super().unpack(bits, t)
-
-    def repack(self, x: str, bits: str, t: Type) -> str:
-        """The statement that gives `bits` the bits of a value."""
-        return f"{bits} = __half_as_ushort(__float2half_rn({x}));" if t.element == "f16" else super().repack(x, bits, t)
 
     def work_group(self, sizes: list[int]) -> str:
         """Linkage by name, and the number of work items where it is known."""

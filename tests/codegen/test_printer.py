@@ -125,7 +125,7 @@ def test_loop_local_memory_and_vectors_in_opencl() -> None:
         printed[printed.index("__attribute__((reqd") :]
         == """\
 __attribute__((reqd_work_group_size(16, 1, 1)))
-__kernel void rows(const __global ushort *restrict a0, __global half *a1)
+__kernel void rows(const __global ushort *restrict a0, __global ushort *a1)
 {
     __local float l0[16];
     int v1 = get_group_id(0);
@@ -136,7 +136,7 @@ __kernel void rows(const __global ushort *restrict a0, __global half *a1)
     for (int i5 = v3; i5 < 256; i5 += 64) {
         int v6 = v1 * 256;
         int v7 = v6 + i5;
-        float4 v8 = as_float4((CONVERT(vload4(0, a0 + v7), uint4) << 16));
+        float4 v8 = value_bf16_i32x4(CONVERT(vload4(0, a0 + v7), uint4));
         float4 v9 = ((v4 > v8) | (v4 != v4)) ? v4 : v8;
         v4 = v9;
     }
@@ -153,7 +153,7 @@ __kernel void rows(const __global ushort *restrict a0, __global half *a1)
     int v18 = v1 * 16;
     int v19 = v18 + v2;
     float v20 = round_f16_f32(v17);
-    vstore_half(v20, v19, a1);
+    a1[v19] = (ushort)bits_f16_f32(v20);
 }
 """
     )
