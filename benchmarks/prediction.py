@@ -1,4 +1,4 @@
-"""`python -m benchmarks.prediction`: the simulator's prediction for this machine's OpenCL device against its measured time.
+"""`python -m benchmarks.prediction`: the simulator's prediction for this OpenCL device beside its measured time.
 
 Each workload is one core op as codegen compiles it; both sides see the same kernels. Prints a Markdown table.
 """
