@@ -156,7 +156,8 @@ def route_of(op: Op) -> str:
 # these ask about tensors, or read one number
 _READS = frozenset({"_local_scalar_dense"})
 _VIEW_LIKE = frozenset({"set_", "is_set_to", "_fused_sdp_choice", "resize_", "resize_as_", "_resize_output_", "resize",
-                        "set", "as_strided_", "squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"})  # fmt: skip
+                        "set", "as_strided_", "squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_",
+                        "detach_"})  # fmt: skip
 
 _CONVERGES = "iterates until it converges"
 _LAYOUT_BOUND = "its saved factors depend on the strides of the operand"

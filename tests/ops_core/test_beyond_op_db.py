@@ -40,7 +40,8 @@ CALLS = [
       for op in ("_fused_adam_", "_fused_adamw_") for amsgrad in (False, True)
       for dtype in (torch.float32, torch.bfloat16, torch.float16)],
     ("_fused_adam_.tensor_lr", adam_state(False),
-     ADAM | {"lr": torch.tensor(0.1), "amsgrad": False, "grad_scale": torch.tensor(2.0), "found_inf": torch.tensor(0.0)}),
+     ADAM | {"lr": torch.tensor(0.1), "amsgrad": False, "grad_scale": torch.tensor(2.0),
+             "found_inf": torch.tensor(0.0)}),
     ("_fused_adamw_.default", adam_state(False), ADAM | {"amsgrad": False, "found_inf": torch.tensor(1.0)}),
     ("_fused_sgd_.default", (tensors(), tensors(), tensors()), SGD | {"momentum": 0.9, "maximize": False}),
     ("_fused_sgd_.default", (tensors(), tensors(), []), SGD | {"momentum": 0.0, "maximize": True}),
