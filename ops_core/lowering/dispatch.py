@@ -34,12 +34,15 @@ def run(op: Op, bound: dict[str, Any]) -> Effects:
     bound = {"from_" if k == "from" else k: v for k, v in bound.items()}
     twin = op.twin
     own = op.name in RULES or (op.face == "mutable" and op.base_name in RULES)
-    if op.face == "functional" or own or twin is None:
-        result = functional(op, bound)
-        return result if isinstance(result, Effects) else Effects(result, {})
-    if op.face == "out":
+    if op.face == "out" and not own and (twin is not None or op.base_name in RULES):
         return _through_out(op, twin, bound)
+    if op.face == "functional" or own or twin is None:
+        return _effects(functional(op, bound))
     return _through_inplace(op, twin, bound)
+
+
+def _effects(result: Any) -> Effects:
+    return result if isinstance(result, Effects) else Effects(result, {})
 
 
 # eager has fixed-point kernels of its own for these
@@ -95,18 +98,24 @@ def _rng(bound: dict[str, Any]) -> dict[str, Any]:
     return {k: bound[k] for k in ("seed", "offset") if isinstance(bound.get(k), Arr)}
 
 
-def _through_out(op: Op, twin: Op, bound: dict[str, Any]) -> Effects:
-    """The functional twin, cast into the out= arguments."""
+def _through_out(op: Op, twin: Op | None, bound: dict[str, Any]) -> Effects:
+    """The functional twin (or, where PyTorch has none, our rule of the base), cast into the out= arguments."""
     targets = [bound[name] for name in op.out_names]
-    inner = {a.name: bound.get("from_" if a.name == "from" else a.name, a.default) for a in twin.arguments} | _rng(
-        bound
-    )
+    if twin is None:
+        effects = _effects(functional(op, {k: v for k, v in bound.items() if k not in op.out_names}))
+        return _into(op, targets, effects)
+    inner = {a.name: bound.get("from_" if a.name == "from" else a.name, a.default) for a in twin.arguments}
+    inner |= _rng(bound)
     first = targets[0][0] if isinstance(targets[0], list) else targets[0]
     takes_dtype = any(a.name == "dtype" for a in twin.arguments)
     explicit = any(a.name == "dtype" for a in op.arguments)
     if takes_dtype and inner.get("dtype") is None and (not explicit or op.base in _DTYPE_FROM_OUT):
         inner["dtype"] = torch_dtype(first)
-    effects = run(twin, inner)
+    return _into(op, targets, run(twin, inner))
+
+
+def _into(op: Op, targets: list[Any], effects: Effects) -> Effects:
+    """Results cast to the out= arguments `targets`, which they also replace."""
     results = effects.outputs if isinstance(effects.outputs, (list, tuple)) else [effects.outputs]
     if isinstance(targets[0], list):
         return Effects(None, {op.out_names[0]: [like(r, old) for r, old in zip(results, targets[0], strict=False)]})

@@ -14,7 +14,7 @@ from ops_core import array as A
 from ops_core.array import Arr, where
 from ops_core.lowering import views
 from ops_core.lowering.promote import COMPLEX_PARTS, name_of, opmath, result_type, torch_dtype
-from ops_core.lowering.registry import Complex, rule
+from ops_core.lowering.registry import Complex, NotLowerable, rule
 
 
 @rule("clone", "contiguous", "lift_fresh_copy", "_unsafe_view_copy")
@@ -45,6 +45,8 @@ def like(value: Any, target: Any) -> Any:
         pair = value if isinstance(value, Complex) else Complex(value, A.full(value.shape, 0, value.dtype))
         return Complex(like(pair.re, target.re), like(pair.im, target.im))
     value = value.re if isinstance(value, Complex) else value
+    if A.broadcast_shapes(value.shape, target.shape) != target.shape:
+        raise NotLowerable(f"a result of {value.shape} for a target of {target.shape}")
     return value.to(target.dtype).expand(*target.shape)
 
 

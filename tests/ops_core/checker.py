@@ -134,6 +134,10 @@ FIRST_RESULT_ONLY = frozenset({"sort", "topk", "kthvalue", "median", "nanmedian"
                                "_embedding_bag", "_embedding_bag_forward_only"})  # fmt: skip
 
 
+class Refused(Exception):
+    """Eager itself raises on this call."""
+
+
 def clones(x: Any) -> Any:
     return tree_map(lambda t: t.clone() if isinstance(t, torch.Tensor) else t, x)
 
@@ -159,13 +163,13 @@ def unlike_meta(op: Op, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def check(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Run one call eagerly, then lower and interpret it: None when all results and writes agree (or eager refuses the
-    call), else what differs. Raises `NotLowerable`."""
+    """Run one call eagerly, then lower and interpret it: None when all results and writes agree, else what differs.
+    Raises `NotLowerable`, and `Refused` where eager does not take the call."""
     eager_args, eager_kwargs = clones((args, kwargs))
     try:
         expected = op.func(*eager_args, **eager_kwargs)
-    except (RuntimeError, IndexError, ValueError, TypeError):
-        return None
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        raise Refused from error
     bound = op.bind(eager_args, eager_kwargs)
     # the recorder's meta kernel has resized out= arguments by the time a call is lowered
     resized = {n: torch.zeros_like(bound[n]) for n in op.out_names if isinstance(bound[n], torch.Tensor)}
@@ -220,6 +224,8 @@ class Tally:
     def add(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], label: str) -> None:
         try:
             found = check(op, args, kwargs)
+        except Refused:
+            return
         except lowering.NotLowerable as why:
             self.unlowered.setdefault(op.name, f"{why} [{label}]")
             return
