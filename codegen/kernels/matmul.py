@@ -53,6 +53,9 @@ DOT_WIDE_ROWS = 8
 # larger than this: its elements are read one by one, and a column of a large matrix touches a page for each.
 # benchmarks/kernels.py `sgemm_tn`: 1024^3 81 -> 100 GFLOP/s a core.
 EVALUATE_COLUMNS = 256
+# ... fewer where neither dim is contiguous, so that each element is a cache line of its own.
+# benchmarks/kernels.py `conv`, input of 512 x 7^2: 26 -> 66 GFLOP/s a core.
+EVALUATE_SCATTERED = 64
 EVALUATE_BYTES = 256 << 10
 # Rows that one work item evaluates.
 EVALUATE_ROWS = 64
@@ -205,7 +208,8 @@ def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
     pack = spec.k > 0 and spec.inner == 1 and (
         spec.b.contiguous != 1 or (spec.m >= PACK_ROWS and spec.n > PACK_COLUMNS)
     )
-    evaluate = spec.n * spec.batch // distinct(spec) >= EVALUATE_COLUMNS and (
+    enough = EVALUATE_SCATTERED if spec.a.contiguous is None else EVALUATE_COLUMNS
+    evaluate = spec.n * spec.batch // distinct(spec) >= enough and (
         spec.a.flops > 0 or (spec.a.contiguous != 1 and spec.m * spec.k * spec.itemsize > EVALUATE_BYTES)
     )
     tiles = [Tile("panel", rows, vectors, pack, evaluate) for rows, vectors in fitting]

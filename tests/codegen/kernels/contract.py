@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,30 @@ def output(dtype: str, strides: Sequence[int], epilogue: Callable[..., V] | None
         return store
 
     return Output(bind, 1 if sj == 1 else 0)
+
+
+def dense(
+    shape: Sequence[int], dtype: str = "f32", readonly: bool = True, epilogue: Callable[[V], V] | None = None
+) -> Callable[[Builder], Callable[..., Any]]:
+    """The bind of a dense buffer of any rank: of read(index, along, width), or of write(index, values, along)."""
+    strides = [prod(shape[d + 1 :]) for d in range(len(shape))]
+
+    def bind(k: Builder) -> Callable[..., Any]:
+        buffer = k.buffer(dtype, readonly=readonly)
+
+        def at(index: Sequence[V | int]) -> V:
+            return sum((i * s for i, s in zip(index, strides, strict=True)), k.const(0, "index"))
+
+        def read(index: Sequence[V | int], along: int | None = None, width: int = 1) -> V:
+            assert along in (None, len(shape) - 1)
+            return k.load(buffer, at(index), width)
+
+        def write(index: Sequence[V | int], values: Sequence[V], along: int | None = None) -> None:
+            k.store(buffer, at(index), epilogue(values[0]) if epilogue else values[0])
+
+        return read if readonly else write
+
+    return bind
 
 
 class Launcher:

@@ -5,29 +5,8 @@ import pytest
 
 from codegen.kernels.attention import AttentionSpec, attention, claims
 from codegen.kernels.attention_backward import Gradients, attention_backward
-from tests.codegen.kernels.contract import Launcher
+from tests.codegen.kernels.contract import Launcher, dense
 from tests.codegen.kernels.test_matmul import CPU, GPU
-
-
-def dense(shape, dtype="f32", readonly=True):
-    """A dense buffer as an operand, or as a result."""
-    strides = [int(np.prod(shape[d + 1 :])) for d in range(len(shape))]
-
-    def bind(k):
-        buffer = k.buffer(dtype, readonly=readonly)
-
-        def at(index):
-            return sum((i * s for i, s in zip(index, strides, strict=True)), k.const(0, "index"))
-
-        def read(index, along=None, width=1):
-            return k.load(buffer, at(index), width)
-
-        def write(index, values, along=None):
-            k.store(buffer, at(index), values[0])
-
-        return read if readonly else write
-
-    return bind
 
 
 def inputs(batch, heads, queries, keys, depth, value_depth, seed=0):

@@ -4,34 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from codegen.builder import Builder
 from codegen.kernels.conv import ConvSpec, Tensor, convolution
-from tests.codegen.kernels.contract import Launcher
+from tests.codegen.kernels.contract import Launcher, dense
 from tests.codegen.kernels.test_matmul import CPU, GPU
 
 F = torch.nn.functional
 
 
 def tensor(shape, readonly=True, epilogue=None):
-    """A dense float32 buffer as an operand, or as the result."""
-    strides = [int(np.prod(shape[d + 1 :])) for d in range(len(shape))]
-
-    def bind(k: Builder):
-        buffer = k.buffer("f32", readonly=readonly)
-
-        def at(index):
-            return sum((i * s for i, s in zip(index, strides, strict=True)), k.const(0, "index"))
-
-        def read(index, along=None, width=1):
-            assert along in (None, len(shape) - 1)
-            return k.load(buffer, at(index), width)
-
-        def write(index, values, along=None):
-            k.store(buffer, at(index), epilogue(values[0]) if epilogue else values[0])
-
-        return read if readonly else write
-
-    return Tensor(bind, tuple(shape), "f32")
+    return Tensor(dense(shape, readonly=readonly, epilogue=epilogue), tuple(shape), "f32")
 
 
 def run(x, w, out_shape, caps, epilogue=None, **geometry):
