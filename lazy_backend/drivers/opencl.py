@@ -73,9 +73,14 @@ def _problem(device: Any) -> str:
     return ""
 
 
+def _alias(candidate: Candidate) -> str:
+    """The name by which people know a platform that calls itself otherwise."""
+    return "PoCL" if candidate.platform == "Portable Computing Language" else ""
+
+
 def choose(found: list[Candidate], wanted: str = "") -> tuple[list[Candidate], str]:
     """The devices to use, which are alike and of one platform, and why them. None: an empty list and what to do."""
-    matching = [c for c in found if wanted.lower() in f"{c.platform} {c.device.vendor} {c.name}".lower()]
+    matching = [c for c in found if wanted.lower() in f"{c.platform} {c.device.vendor} {c.name} {_alias(c)}".lower()]
     usable = [c for c in matching if not c.problem]
     if usable:
         best = usable[0]
