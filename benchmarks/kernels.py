@@ -117,9 +117,10 @@ def attend(backward: bool, batch: int, heads: int, length: int, depth: int, caus
     compare(f"{shape} {'causal' if causal else ''}", flops, launcher.run, torchs)
 
 
+SQUARES = (256, 512, 1000, 1024, 2048, 4096)
 ATTENTION = [(1, 8, 2048, 64, False), (1, 8, 2048, 64, True), (4, 4, 256, 64, True), (1, 4, 2048, 128, True)]
 CASES: dict[str, tuple[Callable[..., None], list[tuple[Any, ...]]]] = {
-    "sgemm": (product, [(layout, 1, n, n, n) for n in (256, 512, 1000, 1024, 2048) for layout in ("nn", "nt", "tn")]),
+    "sgemm": (product, [(layout, 1, n, n, n) for n in SQUARES for layout in ("nn", "nt", "tn")]),
     "skinny": (product, [(layout, 1, m, 4096, 4096) for m in (1, 2, 4, 8) for layout in ("nn", "nt")]
                + [(layout, 1, 32, 1024, 1024) for layout in ("nn", "nt")]),
     "long_k": (product, [("tn", 1, 64, 64, 65536), ("tn", 1, 256, 128, 4096), ("tn", 1, 768, 768, 8192)]),

@@ -68,6 +68,18 @@ def test_forward(shape, causal, bias):
     np.testing.assert_allclose(launcher.read("lse", lse), exact_lse, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_score_that_is_not_finite_makes_its_row_nan_and_no_other(value):
+    q, k, v = inputs(1, 1, 40, 40, 16, 16)
+    bias = np.zeros((1, 1, 40, 40), np.float32)
+    bias[0, 0, 5, 7] = value
+    out = np.empty(q.shape, np.float32)
+    spec = make_spec(q, k, v, False, bias, out=dense(out.shape, readonly=False))
+    launcher = Launcher(attention("attention", spec, CPU), {"q": [q], "k": [k], "v": [v], "bias": [bias], "out": [out]})
+    launcher.run()
+    assert np.array_equal(np.isnan(launcher.read("out", out)).all((0, 1, 3)), np.arange(40) == 5)
+
+
 def test_decoding_and_gpus_are_left_to_plain_products():
     q, k, v = inputs(1, 1, 1, 64, 64, 64)
     assert not claims(make_spec(q, k, v, False, None, out=None), CPU)
