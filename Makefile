@@ -4,6 +4,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 DEPS   := $(VENV)/.stamp-deps
 BUILD  := $(VENV)/.stamp-build
+TESTS  := $(VENV)/.stamp-test-deps
 CSRC   := $(wildcard $(foreach d,csrc driver drivers,lazy_backend/$(d)/*.cpp lazy_backend/$(d)/*.h))
 
 .PHONY: help build demo test test-full conform bench lint clean
@@ -20,8 +21,16 @@ $(DEPS): pyproject.toml | $(PY)
 	@echo "== dependencies (downloads once, a few hundred MB at most with a CPU-only torch)"
 	$(PY) -m pip install --disable-pip-version-check "setuptools>=77" wheel ninja numpy torch==2.13.0
 	$(PY) -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-	  print('\n'.join(p['dependencies'] + sum(p['optional-dependencies'].values(), [])))" > $(VENV)/requirements.txt
+	  print('\n'.join(p['dependencies'] + p['optional-dependencies']['demo']))" > $(VENV)/requirements.txt
 	$(PY) -m pip install --disable-pip-version-check -r $(VENV)/requirements.txt
+	@touch $@
+
+# What only the tests need: PyTorch's clients are most of it.
+$(TESTS): pyproject.toml | $(DEPS)
+	@echo "== what the tests use"
+	$(PY) -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	  print('\n'.join(sum(p['optional-dependencies'].values(), [])))" > $(VENV)/test-requirements.txt
+	$(PY) -m pip install --disable-pip-version-check -r $(VENV)/test-requirements.txt
 	@touch $@
 
 $(BUILD): $(DEPS) setup.py $(CSRC)
@@ -35,19 +44,19 @@ build: $(BUILD)  ## virtual environment and C++ part
 demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy side by side
 	$(PY) examples/run_demo.py
 
-test: $(BUILD)  ## the test suite
+test: $(BUILD) $(TESTS)  ## the test suite
 	$(PY) -m pytest -m "not slow"
 
-test-full: $(BUILD)  ## the test suite with the slow tests
+test-full: $(BUILD) $(TESTS)  ## the test suite with the slow tests
 	$(PY) -m pytest
 
-conform: $(BUILD)  ## every ATen overload: which route, verified by what
+conform: $(BUILD) $(TESTS)  ## every ATen overload: which route, verified by what
 	$(PY) -m lazy_backend coverage
 
 bench: $(BUILD)  ## eager CPU, pooled eager CPU, torch.compile and lazy, interleaved
 	$(PY) -m benchmarks
 
-lint: $(BUILD)  ## ruff and mypy
+lint: $(BUILD) $(TESTS)  ## ruff and mypy
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
