@@ -167,8 +167,10 @@ def _linspace(start, end, steps, dtype=None):
 @rule("logspace")
 def _logspace(start, end, steps, base=10.0, dtype=None):
     result = name_of(dtype or torch.get_default_dtype())
-    if not A.is_float(result):  # eager's exponents are not rounded to the integer type
-        first, last = (v.to("f64") if isinstance(v, Arr) else A.full((), v, "f64") for v in (start, end))
+    if not A.is_float(result):  # eager truncates the ends, not what lies between
+        first, last = (
+            v.to(result).to("f64") if isinstance(v, Arr) else A.full((), int(v), "f64") for v in (start, end)
+        )
         i = A.iota(steps)
         step = (last - first) / float(max(steps - 1, 1))
         exponents = where(i < (steps + 1) // 2, i.to("f64") * step + first, (i - (steps - 1)).to("f64") * step + last)
