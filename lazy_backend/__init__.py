@@ -7,6 +7,7 @@ Nothing here imports MLIR or a driver before the first kernel is needed.
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 __all__ = ["explain", "kernel", "precompile", "report"]
 
@@ -29,7 +30,7 @@ def _compile(window: dict) -> dict:
     return compiler.compile_window(window)
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name == "kernel":
         from lazy_backend import custom
 

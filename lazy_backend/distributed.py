@@ -1,7 +1,7 @@
 """torch.distributed on lazy tensors: the backend "lazy" runs collectives over gloo, through host memory.
 
-`init_process_group("lazy")` makes groups for lazy and for CPU tensors. Without a name torch picks it too, for lazy tensors
-alone, and DistributedDataParallel then finds no backend: torch takes such a group's default to be gloo itself.
+`init_process_group("lazy")` makes groups for lazy and for CPU tensors. Without a name torch picks it too, for lazy
+tensors alone, and DistributedDataParallel then finds no backend: torch takes such a group's default to be gloo.
 """
 
 from __future__ import annotations

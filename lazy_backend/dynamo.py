@@ -15,6 +15,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
 from torch.fx import GraphModule
 
+from lazy_backend import torch_lazy as lazy
+
 Compiled = Callable[..., Any]
 
 
@@ -23,46 +25,46 @@ class LazyInterface(DeviceInterface):
 
     Event = torch.Event
     Stream = torch.Stream
-    device = torch.lazy.device
-    current_device = staticmethod(torch.lazy.current_device)
-    set_device = staticmethod(torch.lazy.set_device)
-    device_count = staticmethod(torch.lazy.device_count)
-    is_available = staticmethod(torch.lazy.is_available)
-    synchronize = staticmethod(torch.lazy.synchronize)
-    current_stream = staticmethod(torch.lazy.current_stream)
-    set_stream = staticmethod(torch.lazy.set_stream)
-    get_device_properties = staticmethod(torch.lazy.get_device_properties)
-    memory_allocated = staticmethod(torch.lazy.memory_allocated)
-    exchange_device = staticmethod(torch._C._accelerator_exchangeDevice)
-    maybe_exchange_device = staticmethod(torch._C._accelerator_maybeExchangeDevice)
+    device = lazy.device
+    current_device = staticmethod(lazy.current_device)
+    set_device = staticmethod(lazy.set_device)
+    device_count = staticmethod(lazy.device_count)
+    is_available = staticmethod(lazy.is_available)
+    synchronize = staticmethod(lazy.synchronize)
+    current_stream = staticmethod(lazy.current_stream)
+    set_stream = staticmethod(lazy.set_stream)
+    get_device_properties = staticmethod(lazy.get_device_properties)
+    memory_allocated = staticmethod(lazy.memory_allocated)
+    exchange_device = staticmethod(torch._C._accelerator_exchangeDevice)  # type: ignore[assignment]
+    maybe_exchange_device = staticmethod(torch._C._accelerator_maybeExchangeDevice)  # type: ignore[assignment]
 
     class Worker:
         """The same, for processes that compile; they have no device of their own."""
 
-        set_device = staticmethod(torch.lazy.set_device)
-        current_device = staticmethod(torch.lazy.current_device)
-        get_device_properties = staticmethod(torch.lazy.get_device_properties)
+        set_device = staticmethod(lazy.set_device)
+        current_device = staticmethod(lazy.current_device)
+        get_device_properties = staticmethod(lazy.get_device_properties)
 
     @staticmethod
     def get_raw_stream(device_index: int) -> int:
         """The id of the current stream."""
-        return torch.lazy.current_stream(device_index).stream_id
+        return lazy.current_stream(device_index).stream_id
 
     @staticmethod
     def get_compute_capability(device: torch.types.Device = None) -> str:
         """The chip's name: kernels are generated for it alone."""
-        return torch.lazy.get_device_name(device)
+        return lazy.get_device_name(device)
 
     @staticmethod
     def is_bf16_supported(including_emulation: bool = True) -> bool:
         """As `torch.lazy.is_bf16_supported`."""
-        return torch.lazy.is_bf16_supported(including_emulation)
+        return lazy.is_bf16_supported(including_emulation)
 
 
 def register() -> None:
     """Tells Dynamo about the device."""
     register_interface_for_device("lazy", LazyInterface)
-    for index in range(torch.lazy.device_count()):
+    for index in range(lazy.device_count()):
         register_interface_for_device(f"lazy:{index}", LazyInterface)
 
 

@@ -13,6 +13,8 @@ import torch
 import torch._lazy
 from torch._subclasses.meta_utils import MetaConverter, MetaTensorDescriber
 
+from .devices import synchronize
+
 ELSEWHERE = "lazy tensor core"
 
 FUNCTIONS: tuple[Callable, ...] = (
@@ -36,4 +38,4 @@ def install() -> None:
     for function in FUNCTIONS:
         function.__code__ = _renamed(function.__code__)  # type: ignore[attr-defined]
     # torch.testing marks a step after random ops of any device called lazy.
-    torch._lazy.mark_step = lambda *_: torch.lazy.synchronize()
+    torch._lazy.mark_step = lambda *_: synchronize()

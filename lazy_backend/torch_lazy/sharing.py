@@ -52,8 +52,8 @@ _share_host_memory = torch.UntypedStorage.share_memory_
 
 def install() -> None:
     """Teaches pickle (whose storages torch writes from memory) and torch.multiprocessing about lazy tensors."""
-    torch.UntypedStorage._write_file = _write_file
-    torch.UntypedStorage._set_from_file = _set_from_file
     ForkingPickler.register(torch.Tensor, _reduce)
     ForkingPickler.register(Parameter, _reduce)
-    torch.UntypedStorage.share_memory_ = _share_memory
+    for function in (_write_file, _set_from_file):
+        setattr(torch.UntypedStorage, function.__name__, function)
+    setattr(torch.UntypedStorage, "share_memory_", _share_memory)  # noqa: B010 - no stub allows the assignment

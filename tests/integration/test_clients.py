@@ -28,6 +28,16 @@ def test_torchmetrics(agrees):
     agrees(program)
 
 
+@pytest.fixture
+def accelerate(monkeypatch):
+    """accelerate knows devices by a list of its own; this variable names another."""
+    module = pytest.importorskip("accelerate")
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "lazy")
+    module.state.AcceleratorState._reset_state(reset_partial_state=True)
+    yield module
+    module.state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def tiny_gpt2():
     transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(vocab_size=64, n_positions=32, n_embd=32, n_layer=2, n_head=2)
@@ -43,10 +53,9 @@ class Sequences(torch.utils.data.Dataset):
         return {"input_ids": tokens, "labels": tokens}
 
 
-def test_trainer(tmp_path):
-    """transformers.Trainer trains a small GPT-2 on the device."""
+def test_trainer(tmp_path, accelerate):
+    """transformers.Trainer with ACCELERATE_TORCH_DEVICE=lazy trains a small GPT-2 on the device."""
     transformers = pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
     arguments = transformers.TrainingArguments(
         tmp_path, max_steps=6, per_device_train_batch_size=4, learning_rate=1e-2, report_to=[], save_strategy="no"
     )
@@ -65,9 +74,8 @@ def test_generate():
     assert torch.equal(found.cpu(), expected)
 
 
-def test_accelerate():
-    """accelerate prepares model, optimizer and loader for the device."""
-    accelerate = pytest.importorskip("accelerate")
+def test_accelerate(accelerate):
+    """accelerate with ACCELERATE_TORCH_DEVICE=lazy prepares model, optimizer and loader for the device."""
     accelerator = accelerate.Accelerator()
     assert accelerator.device.type == "lazy"
     layer = nn.Linear(4, 1)
