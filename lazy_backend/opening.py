@@ -15,16 +15,25 @@ _NOT_RECORDED = frozenset({"aten._to_copy.default", "aten._to_copy.out", "aten.l
 _kept: list[torch.library.Library] = []
 
 
+# Ops whose output's shape lies in the data: Python kernels that read one count and do the rest on the device.
+_library = torch.library.Library("aten", "IMPL")
+
+
 def open_device() -> None:
     """Opens the selected driver and tells the recorder which composites of torch it keeps whole."""
     discovery.open_selected()
+    from ops_core.data_dependent import KERNELS, MASK_INDEXED
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS
     from ops_core.shapes import register
 
     _kept.append(register())
-    names = [name for name in record_list() if name not in _NOT_RECORDED]
+    names = ["aten.mode.values", *(name for name in record_list() if name not in _NOT_RECORDED)]
     _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in names])
+    for name, function in KERNELS.items():
+        plain = name.removesuffix(".default")
+        if name not in MASK_INDEXED and not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{plain}", "PrivateUse1"):
+            _library.impl(plain, function, "PrivateUse1")
     for base, arguments in STATIC_SCALARS.items():
         for name in (base, base + "_"):
             for overload in getattr(torch.ops.aten, name).overloads() if hasattr(torch.ops.aten, name) else ():

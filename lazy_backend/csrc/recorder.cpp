@@ -10,6 +10,7 @@
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "generator.h"
 #include "ops.h"
@@ -287,11 +288,27 @@ std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
 // Small enough to ask the CPU for its opinion on the error path; beyond, the Meta kernel's error stands.
 constexpr int64_t kMaxErrorProbe = 1 << 24;
 
-void raise_as_eager(const OpEntry& op, const c10::IValue* args) {
-  const auto error = std::current_exception();
+// Calls that Meta kernels let through and eager refuses: products of two dtypes, bits of floats.
+bool too_lenient(const OpEntry& op, const c10::IValue* args) {
+  static const std::unordered_set<std::string> products = {"aten.mm.default", "aten.bmm.default", "aten.addmm.default",
+                                                           "aten.baddbmm.default", "aten.mv.default", "aten.dot.default"};
+  const bool bits = op.name.rfind("aten.bitwise_", 0) == 0;
+  if (!bits && !products.count(op.name)) return false;
+  auto first = c10::ScalarType::Undefined;
+  for (size_t i = 0; i < op.nargs; ++i) {
+    if (!args[i].isTensor() || !args[i].toTensor().defined()) continue;
+    const auto dtype = args[i].toTensor().scalar_type();
+    if (bits && c10::isFloatingType(dtype)) return true;
+    if (first == c10::ScalarType::Undefined) first = dtype;
+    if (!bits && dtype != first) return true;
+  }
+  return false;
+}
+
+void raise_as_eager(const OpEntry& op, const c10::IValue* args, std::exception_ptr error) {
   const auto dummy = [&](const at::Tensor& t) -> at::Tensor {
     if (!t.defined() || !t.device().is_privateuseone()) return t;
-    if (t.numel() > kMaxErrorProbe) std::rethrow_exception(error);
+    if (t.numel() > kMaxErrorProbe && error) std::rethrow_exception(error);
     return at::empty_strided(t.sizes(), t.strides(), at::TensorOptions().dtype(t.scalar_type())).zero_();
   };
   torch::jit::Stack stack;
@@ -328,6 +345,7 @@ std::shared_ptr<MetaEntry> lookup(const OpEntry& op, const Call& call, Hash key,
     if (found != cache.entries.end() && found->second->code == call.code && found->second->dims == call.dims)
       return found->second;
   }
+  if (too_lenient(op, args)) raise_as_eager(op, args, nullptr);
   auto entry = infer(op, args);
   entry->code = call.code;
   entry->dims = call.dims;
@@ -482,7 +500,7 @@ void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   } catch (...) {
     // What eager would say: the CPU kernel is asked about tensors of the same metadata. Where it does not
     // mind, the Meta kernel was too strict, and the host serves the call.
-    raise_as_eager(op, args);
+    raise_as_eager(op, args, std::current_exception());
     return run_on_host(op, stack);
   }
 
