@@ -44,11 +44,16 @@ build: $(BUILD)  ## virtual environment and C++ part
 demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy side by side
 	$(PY) examples/run_demo.py
 
+# A process for each folder: drivers of several kinds and thousands of kernels do not share one for half an hour.
+# Known to abort when they do: tests/driver and tests/device_sim, then tests/porting.
+SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
+each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; exit $$failed
+
 test: $(BUILD) $(TESTS)  ## the test suite
-	$(PY) -m pytest -m "not slow"
+	$(call each,-m "not slow")
 
 test-full: $(BUILD) $(TESTS)  ## the test suite with the slow tests
-	$(PY) -m pytest
+	$(call each,)
 
 conform: $(BUILD) $(TESTS)  ## every ATen overload: which route, verified by what
 	$(PY) -m lazy_backend coverage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ _KEYS = ("Meta", "PrivateUse1", "CompositeExplicitAutograd", "CompositeExplicitA
 _REPLACED = ("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl")
 
 
+@functools.cache  # asked again after `register`, they would all have one
 def without_meta() -> list[Op]:
     """The overloads that lower to core ops and of which PyTorch cannot say the shape."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
