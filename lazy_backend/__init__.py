@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["explain", "kernel", "precompile", "report"]
+__all__ = ["explain", "kernel", "report"]
 
 
 def _autoload() -> None:

@@ -36,7 +36,6 @@ COMPILE = Setting("LAZY_COMPILE", "sync", ("sync", "async", "never"), "what a wi
 FALLBACK = Setting("LAZY_FALLBACK", "warn", ("warn", "error", "silent"), "what an op that must run on the CPU does")
 CACHE_DIR = Setting("LAZY_CACHE_DIR", "", (), "folder of the persistent kernel cache; default: the user's cache folder")
 CHECK = Setting("LAZY_CHECK", "", ("memory",), "memory: no caching of device memory, so that a simulator sees each buffer's bounds")
-LOG = Setting("LAZY_LOG", "", (), "what to log, comma separated: compile, cuts, cache, kernels")
 
 # Read by the drivers themselves, which do not import this package's tables.
 OPENCL_SVM = Setting("LAZY_OPENCL_SVM", 1, (), "0: OpenCL buffers instead of shared virtual memory, as on a GPU without it")
@@ -46,6 +45,6 @@ SIM_FAULTS = Setting("LAZY_SIM_FAULTS", "", (), "fault plan (TOML) of the simula
 SIM_REPORT = Setting("LAZY_SIM_REPORT", "", (), "where the simulated chip writes its report")
 
 TABLE = (
-    DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, CHECK, LOG, OPENCL_SVM, SIM_CHIP, SIM_SET, SIM_FAULTS,
+    DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, CHECK, OPENCL_SVM, SIM_CHIP, SIM_SET, SIM_FAULTS,
     SIM_REPORT,
 )  # fmt: skip
