@@ -24,7 +24,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # What is known to be wrong, and why: a test that is listed here still runs, and shows when it is cured.
 KNOWN = {
-    "test_convolution_forward_and_backward[1-True]": "weight gradient of a grouped transposed convolution is wrong",
     "test_a_unit_agrees_with_the_cpu[ops/native_batch_norm:bfloat16]": "differs from eager by up to 0.008; cause not found",
     "test_a_unit_agrees_with_the_cpu[ops/nn.functional.rrelu:bfloat16]": "backward differs from eager; cause not found",
     "test_a_wrong_call_raises_what_eager_raises[a multinomial of zeros]": "does not raise; cause not found",

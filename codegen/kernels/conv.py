@@ -167,11 +167,13 @@ def convolution(name: str, spec: ConvSpec, caps: Any) -> Steps:
     return forward(name, spec, axes, caps)
 
 
-def planes(axes: tuple[Axis, ...], spec: ConvSpec, caps: Any) -> Planes:
-    """Planes long enough that a whole vector can be read from every number of an output, wherever a tap meets it."""
+def planes(axes: tuple[Axis, ...], spec: ConvSpec, caps: Any, rows: int = 1) -> Planes:
+    """Planes long enough that a whole vector can be read from every number of an output, wherever a tap meets it.
+
+    rows: how many runs of outputs a product walks one after the other; where there are several, no vector may cross."""
     bare = Planes(axes, 0)
     furthest = sum(a.reach * s for a, s in zip(axes, bare.strides, strict=True))
-    width = lanes(caps, BY_NAME[spec.acc].bytes, bare.span)
+    width = lanes(caps, BY_NAME[spec.acc].bytes, bare.span if rows == 1 else bare.span * caps.vector_bytes)
     return bare._replace(plane=ceil(bare.span / width) * width + furthest)
 
 
@@ -388,9 +390,8 @@ def weight_gradient(name: str, spec: ConvSpec, axes: tuple[Axis, ...], caps: Any
     x [B, groups * N, ...] and w [O, N, ...] give out [B, O, ...]: w[o, (n, u)] x x[(n, u), (b, t)].
     """
     turned = tuple(Axis(a.size, a.taps, a.outputs, a.spacing, a.step, a.pad) for a in axes)
-    layout = planes(turned, spec, caps)
-    width = lanes(caps, BY_NAME[spec.acc].bytes, layout.span)
-    row = ceil(layout.span / width) * width
+    layout = planes(turned, spec, caps, rows=spec.w.shape[1])
+    row = layout.plane - sum(a.reach * s for a, s in zip(turned, layout.strides, strict=True))
     # The kernel lies in a plane of its own, numbered like the planes of x and zero between.
     flat = Planes(tuple(Axis(a.outputs, a.extent, 1, 1, 1, 0) for a in turned), row)
     groups, images, outs = spec.groups, spec.w.shape[1], spec.w.shape[0] // spec.groups

@@ -113,6 +113,16 @@ def test_weight_gradient_with_groups():
     np.testing.assert_array_equal(got, exact)
 
 
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("size", [5, 7, 12, 17])
+def test_rows_shorter_than_a_vector_do_not_run_into_each_other(size, dilation):
+    """The product walks one row of the gradient for each image: several may fit a vector register."""
+    x, grad = integers(3, 2 * 2, (size - 1) * dilation + 3), integers(4, 2, size, seed=1)
+    exact = F.conv1d(torch.from_numpy(x), torch.from_numpy(grad), dilation=dilation, groups=2).numpy()
+    got = run(x, grad, exact.shape, CPU, groups=2, stride=(1,), padding=(0,), dilation=(dilation,))
+    np.testing.assert_array_equal(got, exact)
+
+
 def test_the_epilogue_is_applied_to_each_element():
     x, w = integers(2, 3, 9, 11), integers(5, 3, 3, 3, seed=1)
     exact = F.conv2d(torch.from_numpy(x), torch.from_numpy(w), padding=1).numpy()
