@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from lazy_backend import _C
@@ -22,18 +24,18 @@ _library = torch.library.Library("aten", "IMPL")
 def open_device() -> None:
     """Opens the selected driver and tells the recorder which composites of torch it keeps whole."""
     discovery.open_selected()
-    from ops_core.data_dependent import KERNELS, MASK_INDEXED
+    from ops_core.data_dependent import KERNELS, UNMASKED
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS
     from ops_core.shapes import register
 
     _kept.append(register())
-    names = ["aten.mode.values", *(name for name in record_list() if name not in _NOT_RECORDED)]
+    names = ["aten.mode.values", *UNMASKED, *(name for name in record_list() if name not in _NOT_RECORDED)]
     _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in names])
-    for name, function in KERNELS.items():
-        plain = name.removesuffix(".default")
-        if name not in MASK_INDEXED and not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{plain}", "PrivateUse1"):
-            _library.impl(plain, function, "PrivateUse1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch remarks on what is replaced: the recorder has some of them
+        for name, function in KERNELS.items():
+            _library.impl(name.removesuffix(".default"), function, "PrivateUse1", allow_override=True)
     for base, arguments in STATIC_SCALARS.items():
         for name in (base, base + "_"):
             for overload in getattr(torch.ops.aten, name).overloads() if hasattr(torch.ops.aten, name) else ():

@@ -1,7 +1,7 @@
 """Ops whose output shape depends on data: one read of a count, everything else by device ops.
 
 `KERNELS` maps an overload to a function with its schema's arguments, over tensors of any device; the backend registers
-them. An indexing op is one of these only where `masked`: a mask is among its indices.
+them. An indexing op reads only where a mask is among its indices; what it calls then, `UNMASKED`, is recorded whole.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from torch import Tensor
 
 Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
-MASK_INDEXED = frozenset(
-    {"index.Tensor", "index.Tensor_out", "index_put.default", "index_put_.default", "_index_put_impl_.default"}
-)
+UNMASKED = ("_unsafe_index.Tensor", "_index_put_impl_")
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
@@ -65,6 +63,33 @@ def masked(indices: Sequence[Tensor | None]) -> bool:
     return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices)
 
 
+def check_mask(self: Tensor, mask: Tensor, at: int) -> None:
+    """Raises IndexError where a mask over dimensions `at`, `at` + 1, ... of a tensor has other sizes than they."""
+    if mask.dim() + at > self.dim():
+        raise IndexError(f"too many indices for tensor of dimension {self.dim()}")
+    for d, n in enumerate(mask.shape):
+        if n != self.shape[at + d]:
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {d} does not match the shape of the indexed tensor "
+                f"{list(self.shape)} at index {at + d}"
+            )
+
+
+def check_values(self: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> None:
+    """Raises RuntimeError where `values` do not broadcast to the shape of self[indices]."""
+    used = [d for d, index in enumerate(indices) if index is not None]
+    places = torch.broadcast_shapes(*(index.shape for index in indices if index is not None))
+    rest = [n for d, n in enumerate(self.shape) if d not in used]
+    front = used[0] if used and used == list(range(used[0], used[0] + len(used))) else 0
+    shape = [*rest[:front], *places, *rest[front:]]
+    aligned = shape[max(0, len(shape) - values.dim()) :]
+    if values.dim() > len(shape) or any(n not in (1, m) for n, m in zip(values.shape, aligned, strict=True)):
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of "
+            f"shape {shape}"
+        )
+
+
 def positions(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Indices with every mask replaced by the positions where it holds."""
     out: list[Tensor | None] = []
@@ -72,12 +97,7 @@ def positions(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | N
         if index is None or index.dtype not in (torch.bool, torch.uint8):
             out.append(index)
             continue
-        for d, n in enumerate(index.shape):
-            if n != self.shape[len(out) + d]:
-                raise IndexError(
-                    f"The shape of the mask {list(index.shape)} at index {d} does not match the shape of the indexed "
-                    f"tensor {list(self.shape)} at index {len(out) + d}"
-                )
+        check_mask(self, index, len(out))
         out.extend(nonzero(index).unbind(1))
     return out
 
@@ -85,7 +105,7 @@ def positions(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | N
 @kernel("index.Tensor")
 def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """x[i, mask, ...]"""
-    return torch.ops.aten.index.Tensor(self, positions(self, indices))
+    return torch.ops.aten._unsafe_index.Tensor(self, positions(self, indices) if masked(indices) else indices)
 
 
 @kernel("index.Tensor_out")
@@ -96,22 +116,15 @@ def index_out(self: Tensor, indices: Sequence[Tensor | None], *, out: Tensor) ->
 
 @kernel("index_put_.default")
 def index_put_(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """x[mask] = values"""
-    return torch.ops.aten.index_put_(self, positions(self, indices), values, accumulate)
-
-
-@kernel("index_put.default")
-def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
-    """The same without mutation."""
-    return torch.ops.aten.index_put(self, positions(self, indices), values, accumulate)
-
-
-@kernel("_index_put_impl_.default")
-def index_put_impl_(
-    self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
-) -> Tensor:
-    """The same; `unsafe` means nothing here."""
-    return index_put_(self, indices, values, accumulate)
+    """x[mask] = values; one value goes wherever one mask holds, and nothing needs to be read."""
+    if masked(indices) and (values.numel() != 1 or len(indices) != 1):
+        indices = positions(self, indices)
+    elif masked(indices):
+        check_mask(self, indices[0], 0)
+        return torch.ops.aten._index_put_impl_(self, indices, values, accumulate)
+    if values.numel() != 1:
+        check_values(self, indices, values)
+    return torch.ops.aten._index_put_impl_(self, indices, values, accumulate)
 
 
 @kernel("repeat_interleave.Tensor")

@@ -197,10 +197,37 @@ def _index_reduce(self, dim, index, source, reduce, include_self=True):
     return _reduce_into(flat, dim, spread, source, reduce, include_self).reshape(*self.shape)
 
 
+def _masked(indices: Any) -> bool:
+    return any(i is not None and i.dtype in ("bool", "u8") for i in indices)
+
+
+def _positions(x: Arr, indices: Any, values: tuple[int, ...]) -> list[Any]:
+    """Indices with masks replaced by the positions where they hold: as many as the shape of the values says."""
+    places: list[Any] = []
+    for index in indices:
+        places += [index] * (index.ndim if index is not None and _masked([index]) else 1)
+    used = [d for d, index in enumerate(places) if index is not None]
+    adjacent = used == list(range(used[0], used[0] + len(used)))
+    behind = x.ndim - len(used) - (used[0] if adjacent else 0)  # dims of a result behind that of the positions
+    count = values[-1 - behind] if len(values) > behind else 1
+    if count == 1:
+        raise NotLowerable("a mask whose count the values do not tell")
+    out: list[Any] = []
+    for index in indices:
+        if index is None or not _masked([index]):
+            out.append(index)
+        elif index.numel:
+            rows = A.emit("nonzero", (index.to("bool"),), (count, index.ndim), "i64", size=count)
+            out += [rows.select(1, d) for d in range(index.ndim)]
+        else:
+            out += [A.full((count,), 0, "i64")] * index.ndim
+    return out
+
+
 def _advanced(x: Arr, indices: Any) -> tuple[list[int], list[Arr], int | None]:
     """The order that brings indexed dims to the front, the broadcast indices, and where torch puts the result
     dims (None: in front)."""
-    if any(i is not None and i.dtype in ("bool", "u8") for i in indices):
+    if _masked(indices):
         raise NotLowerable("a mask index has a data-dependent shape")
     dims = [d for d, i in enumerate(indices) if i is not None]
     order = dims + [d for d in range(x.ndim) if d not in dims]
@@ -228,10 +255,12 @@ def _index(self, indices):
 
 @rule("index_put", "_index_put_impl", "_unsafe_index_put")
 def _index_put(self, indices, values, accumulate=False, unsafe=False):
-    if len(indices) == 1 and indices[0] is not None and indices[0].dtype in ("bool", "u8") and values.numel == 1:
+    if len(indices) == 1 and _masked(indices) and values.numel == 1:
         mask = indices[0].to("bool").reshape(*indices[0].shape, *(1,) * (self.ndim - indices[0].ndim))
         value = values.to(self.dtype).reshape()
         return where(mask, self + value if accumulate else value, self)
+    if _masked(indices):
+        indices = _positions(self, indices, values.shape)
     if all(i is None for i in indices):
         spread = values.to(self.dtype).expand(*self.shape)
         return self + spread if accumulate else spread

@@ -1,0 +1,79 @@
+"""Advanced indexing with integers and masks: on the device, reading at most the count of a mask."""
+
+import pytest
+import torch
+
+X = torch.arange(60.0).reshape(3, 4, 5)
+MASK = torch.tensor([[1, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 0]], dtype=torch.bool)
+INDICES = {
+    "integers": lambda m: ([0, 2],),
+    "two integers": lambda m: ([0, 2], [1, 3]),
+    "integers around a slice": lambda m: ([0, 2], slice(None), [1, 3]),
+    "mask": lambda m: (m,),
+    "mask behind": lambda m: (slice(None), m[0]),
+    "mask and integer": lambda m: (m[:, 0], 1),
+    "mask and integers": lambda m: (m[:, 0], [1, 3]),
+    "two masks": lambda m: (m[:, 0], slice(None), torch.tensor([1, 0, 0, 0, 1], dtype=torch.bool, device=m.device)),
+    "empty mask": lambda m: (m & ~m,),
+    "bytes": lambda m: (m.to(torch.uint8),),
+}
+
+
+@pytest.fixture(autouse=True)
+def on_the_device(device):
+    """Nothing here may run on the CPU."""
+    if device == "cpu":
+        yield
+        return
+    torch.lazy.reset_stats()
+    yield
+    assert torch.lazy.stats()["host_ops_by_name"] == {}
+
+
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+@pytest.mark.parametrize("name", INDICES)
+def test_read(agrees, name):
+    agrees(lambda d: X.clone().to(d)[INDICES[name](MASK.to(d))])
+
+
+@pytest.mark.parametrize("name", sorted(set(INDICES) - {"bytes"}))  # torch fills at bool masks only
+def test_write_of_one_value_and_of_many(agrees, name):
+    def program(d):
+        x, at = X.clone().to(d), INDICES[name](MASK.to(d))
+        x[at] = -1.0
+        y = X.clone().to(d)
+        y[at] = torch.arange(1.0, X[INDICES[name](MASK)].numel() + 1).reshape(X[INDICES[name](MASK)].shape).to(d)
+        return x, y
+
+    agrees(program)
+
+
+@pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
+@pytest.mark.parametrize("name", INDICES)
+def test_gradient(agrees, name):
+    def program(d):
+        x = X.clone().to(d).requires_grad_()
+        y = x[INDICES[name](MASK.to(d))]
+        (y * torch.arange(1.0, y.numel() + 1).reshape(y.shape).to(d)).sum().backward()
+        return x.grad
+
+    agrees(program)
+
+
+def test_accumulating_writes_add_where_indices_meet(agrees):
+    def program(d):
+        x, at = X.clone().to(d), torch.tensor([0, 0, 2], device=d)
+        x.index_put_((at, MASK.to(d)[0]), torch.tensor(1.0, device=d), accumulate=True)
+        return x
+
+    agrees(program)
+
+
+def test_what_does_not_fit_raises_at_the_call(device):
+    x = X.clone().to(device)
+    with pytest.raises(IndexError, match="The shape of the mask"):
+        x[MASK[:2].to(device)]
+    with pytest.raises(IndexError, match="The shape of the mask"):
+        x[MASK[:2].to(device)] = 1.0
+    with pytest.raises(RuntimeError, match="shape mismatch|cannot be broadcast"):
+        x[MASK.to(device)] = torch.ones(2, 5).to(device)
