@@ -42,7 +42,6 @@ class Anchored:
         shapes = tuple((v.shape, v.dtype) for v in self.node.outputs)
         return self.node.op, repr(self.node.attrs), shapes, sources, self.sink.program.key(), target
 
-
     def simplified(self) -> tuple[Anchored, str]:
         """With programs that went through `codegen.linalg`, and the modules that they were read from."""
         made = [linalg.simplify(s.program) for s in self.sources]

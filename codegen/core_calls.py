@@ -14,38 +14,10 @@ from typing import Any
 
 from codegen.index import contiguous
 from codegen.memory import Life, arena
-from codegen.plan import Temp
+from codegen.plan import CoreCall, Temp, TensorRef
 from ops_core import dtypes
 from ops_core.composites import expand_all
 from ops_core.ir import Graph, Node, Value
-
-Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class TensorRef:
-    """A strided tensor: kind "slot" (a buffer of the window) or "temp" (index into the arena's temps).
-
-    offset and strides count elements.
-    """
-
-    kind: str
-    number: int
-    offset: int
-    dtype: str
-    sizes: Shape
-    strides: Shape
-
-
-@dataclass(frozen=True)
-class CoreCall:
-    """One `core_op` of the driver contract: outputs first, then inputs; attrs is JSON text."""
-
-    op: str
-    n_outputs: int
-    tensors: tuple[TensorRef, ...]
-    attrs: str
-    origin: int
 
 
 @dataclass

@@ -83,7 +83,10 @@ class Window:
     def from_recorded(cls, source: dict[str, Any]) -> Window:
         """From the plain objects that the recorder hands over (lazy_backend/compiler.py has the format)."""
         return cls(
-            source["device"], [WindowNode(*n) for n in source["nodes"]], [Slot(*s) for s in source["slots"]], source["scalars"]
+            source["device"],
+            [WindowNode(*n) for n in source["nodes"]],
+            [Slot(*s) for s in source["slots"]],
+            source["scalars"],
         )
 
     def slot_infos(self) -> dict[int, SlotInfo]:
@@ -304,7 +307,11 @@ class Functionalizer:
         state.loads.clear()
 
     def store(self, slot: int, view: View, value: Any) -> None:
-        parts = zip((value.re, value.im), complex_parts(view), strict=True) if isinstance(value, Complex) else [(value, view)]
+        parts = (
+            zip((value.re, value.im), complex_parts(view), strict=True)
+            if isinstance(value, Complex)
+            else [(value, view)]
+        )
         for part, where in parts:
             self.graph.add_multi("store", (part,), [], slot=slot, **where._asdict())
 

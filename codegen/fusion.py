@@ -11,7 +11,7 @@ reduction group `reduced` holds the variables that are summed over; members that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
 from codegen.groups import (
@@ -47,8 +47,11 @@ from ops_core.ir import Graph, Node, Value
 class Fusion:
     """The groups of a graph. After construction, `groups` holds them in an order that respects data and memory."""
 
-    def __init__(self, graph: Graph, max_buffers: int = MAX_BUFFERS):
+    def __init__(
+        self, graph: Graph, max_buffers: int = MAX_BUFFERS, extern: Callable[[Node], bool] = lambda node: False
+    ):
         self.max_buffers = max_buffers
+        self.extern = extern  # whether a library computes the node: on values in memory, with nothing fused to it
         self.groups: list[Group] = []
         self.owner: dict[Value, Group] = {}
         self.inlined: dict[Value, tuple[int, int]] = {}  # maps that may be computed again -> (weight, bytes read)
@@ -91,7 +94,7 @@ class Fusion:
         """A new group for the node. Loads whose slot is overwritten before it can run are copied first."""
         operand = node.outputs[0] if node.op not in REDUCTIONS and node.outputs else node.inputs[0]
         plain = node.op == "map" or node.op in REDUCTIONS or node.op == "store"
-        for attempt in ("recompute", "read", "copy"):
+        for attempt in ("read", "copy") if self.extern(node) else ("recompute", "read", "copy"):
             group = Group(self._next, operand.shape, None if plain else node)
             self._next += 1
             self._ancestors[group.id] = 0
@@ -203,7 +206,8 @@ class Fusion:
                 self.walk(group, operand, index, uses, recompute, seen)
         if group.weight + uses.weight > MAX_WEIGHT and group.nodes:
             raise Misfit
-        if group.anchor and group.anchor.op in IN_PLACE and node is not group.anchor:
+        anchor = group.anchor
+        if anchor and anchor is not node and (anchor.op in IN_PLACE or self.extern(anchor)):
             self._check_direct(group, node, index)
         reduced, result = self._result(group, node, index, uses)
         before = self._before(group, uses) + (self._before_store(group, node) if node.op == "store" else [])
@@ -339,7 +343,7 @@ class Fusion:
         return rows, kept
 
     def _check_direct(self, group: Group, node: Node, index: Index) -> None:
-        """An anchor that works in memory may do so in a slot: that of one store that nothing overwrites later."""
+        """An anchor whose result is memory, not registers, may fill a slot: of one store that nothing overwrites later."""
         assert group.anchor
         direct = node.op == "store" and node.inputs[0].node is group.anchor and index == group.index[node.inputs[0]]
         dense = direct and tuple(node.attrs["strides"]) == contiguous(node.attrs["sizes"])

@@ -205,7 +205,6 @@ class Expr:
             result = result + _subs_atom(atom, env) * c
         return result
 
-
     def redirect(self, number: Callable[[int], int]) -> Expr:
         """The expression with the instructions behind its dynamic indices renumbered."""
         return Expr(self.const, tuple((_redirect(a, number), c) for a, c in self.terms))

@@ -92,7 +92,9 @@ def select(
         size, stride = want.sizes[dim], want.strides[dim]
         if size == 1 or stride == 0:
             continue
-        place = next((i for i, d in enumerate(digits) if d.stride <= stride < d.stride * d.size and stride % d.stride == 0), None)
+        place = next(
+            (i for i, d in enumerate(digits) if d.stride <= stride < d.stride * d.size and stride % d.stride == 0), None
+        )
         if place is None:
             return None
         step, last = stride // digits[place].stride, place

@@ -1,4 +1,4 @@
-"""The plan: what a compiled window is. Kernels, launches in order, and one arena of temps.
+"""The plan: what a compiled window is. Kernels, launches and calls in order, and one arena of temps.
 
 A plan is plain data: the C++ executor runs it, the archive stores it, tests execute it.
 """
@@ -6,7 +6,8 @@ A plan is plain data: the C++ executor runs it, the archive stores it, tests exe
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -74,12 +75,56 @@ class Launch:
     local_size: tuple[int, int, int]
     origins: list[int] = field(default_factory=list)
 
+    def temps(self) -> list[int]:
+        """The temps that it names."""
+        return [int(a.value) for a in self.args if a.kind == "temp"]
+
+    def renumbered(self, numbers: Mapping[int, int]) -> Launch:
+        """Itself with other numbers for its temps."""
+        args = [a._replace(value=numbers[int(a.value)]) if a.kind == "temp" else a for a in self.args]
+        return replace(self, args=args)
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """A strided tensor: kind "slot" (a buffer of the window) or "temp" (index into the arena's temps).
+
+    offset and strides count elements.
+    """
+
+    kind: str
+    number: int
+    offset: int
+    dtype: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CoreCall:
+    """One `core_op` of the driver contract: outputs first, then inputs; attrs is JSON text."""
+
+    op: str
+    n_outputs: int
+    tensors: tuple[TensorRef, ...]
+    attrs: str
+    origin: int
+
+    def temps(self) -> list[int]:
+        """The temps that it names."""
+        return [t.number for t in self.tensors if t.kind == "temp"]
+
+    def renumbered(self, numbers: Mapping[int, int]) -> CoreCall:
+        """Itself with other numbers for its temps."""
+        tensors = tuple(replace(t, number=numbers[t.number]) if t.kind == "temp" else t for t in self.tensors)
+        return replace(self, tensors=tensors)
+
 
 @dataclass
 class Plan:
-    """A compiled window: launches run in order, over slots, temps and run-time scalars."""
+    """A compiled window: launches, and calls of a library, run in order over slots, temps and run-time scalars."""
 
     kernels: list[KernelSource] = field(default_factory=list)
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[Launch | CoreCall] = field(default_factory=list)
     temps: list[Temp] = field(default_factory=list)
     arena_bytes: int = 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -12,7 +13,7 @@ from codegen import linalg
 from codegen.anchors import Anchored, kernels
 from codegen.fusion import Fusion
 from codegen.groups import IN_PLACE, Group, identity, nbytes, space
-from codegen.index import linear
+from codegen.index import contiguous, linear
 from codegen.kernels import flat, nest
 from codegen.kernels.operand import Sink
 from codegen.kernels.scatter import Target
@@ -20,10 +21,11 @@ from codegen.kernels.step import Step
 from codegen.loops import Program
 from codegen.lowering import Location, lower, lower_copy, lower_operands
 from codegen.memory import Life, arena
-from codegen.plan import Arg, KernelSource, Launch, Plan, SlotInfo
+from codegen.plan import Arg, CoreCall, KernelSource, Launch, Plan, SlotInfo, TensorRef
 from codegen.regroup import regroup
 from codegen.rewrite import rewrite
-from ops_core.ir import Graph, Value
+from ops_core.dtypes import BY_NAME
+from ops_core.ir import Graph, Node, Value
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,11 @@ class Compiled:
 _cache: dict[Any, tuple[list[Compiled], list[int]]] = {}
 
 
-def plan(graph: Graph, slots: Mapping[int, SlotInfo], caps: Any) -> Plan:
-    """The plan of a graph over `slots` on a device with capabilities `caps`."""
-    fusion = Fusion(rewrite(graph, caps), max_buffers=caps.max_kernel_args // 2)
+def plan(
+    graph: Graph, slots: Mapping[int, SlotInfo], caps: Any, extern: Callable[[Node], bool] = lambda node: False
+) -> Plan:
+    """The plan of a graph over `slots` on a device with capabilities `caps`. extern: whether a library has the node."""
+    fusion = Fusion(rewrite(graph, caps), caps.max_kernel_args // 2, extern)
     regroup(fusion)
     return _Scheduler(fusion, caps).plan()
 
@@ -100,6 +104,8 @@ class _Scheduler:
         for unit in units:
             if isinstance(unit, _Batch):
                 self._multi(unit)
+            elif unit.group.anchor and self.fusion.extern(unit.group.anchor):
+                self._extern(unit.group, unit.group.anchor)
             elif unit.program:
                 self._loops(unit.group, unit.program)
             else:
@@ -211,6 +217,24 @@ class _Scheduler:
             _cache[key] = self._compiled(digest, made.steps, module, group), made.temps
         self._launch(key, programs, group)
 
+    def _extern(self, group: Group, anchor: Node) -> None:
+        """A call of a library, on views where the operands are some, on copies where they are computed."""
+        if not prod(anchor.outputs[0].shape):
+            return
+        outputs = [(self.locations[v], v) for v in anchor.outputs]
+        tensors = [TensorRef(*at.ref, at.offset, v.dtype, v.shape, at.strides) for at, v in outputs]
+        for source in lower_operands(self.fusion, group, self.locations):
+            view = source.view()
+            if view is None:
+                id = min([0, *self.temps]) - 1
+                self.temps[id] = prod(source.shape) * BY_NAME[source.dtype].bytes
+                self._loops(group, source.stored(("temp", id)))
+                view = ("temp", id), 0, contiguous(source.shape)
+            ref, offset, strides = view
+            tensors.append(TensorRef(*ref, offset, source.dtype, source.shape, strides))
+        attrs = json.dumps(anchor.attrs, sort_keys=True)
+        self.result.launches.append(CoreCall(anchor.op, len(outputs), tuple(tensors), attrs, anchor.origin))
+
     def _compiled(self, digest: str, steps: Sequence[Any], module: str, group: Group) -> list[Compiled]:
         origins = sorted({n.origin for n in group.nodes})
         language = self.caps.language
@@ -248,14 +272,12 @@ class _Scheduler:
         """Number the temps in order of first use and give each a place in the arena."""
         uses: dict[int, list[int]] = {}
         for at, launch in enumerate(self.result.launches):
-            for arg in launch.args:
-                if arg.kind == "temp":
-                    uses.setdefault(int(arg.value), []).append(at)
+            for id in launch.temps():
+                uses.setdefault(id, []).append(at)
         numbers = {id: n for n, id in enumerate(uses)}
         lives = [Life(self.temps[id], at[0], at[-1]) for id, at in uses.items()]
         self.result.temps, self.result.arena_bytes = arena(lives, self.caps.mem_alignment)
-        for launch in self.result.launches:
-            launch.args = [a._replace(value=numbers[int(a.value)]) if a.kind == "temp" else a for a in launch.args]
+        self.result.launches = [launch.renumbered(numbers) for launch in self.result.launches]
 
 
 def _flattened(program: Program) -> tuple[Program, int] | None:

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from codegen import core_calls, schedule
+from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
-from codegen.plan import Arg, Plan
+from codegen.plan import Arg, CoreCall, Launch, Plan
 from codegen.printer import print_kernel
 from lazy_backend import _C, cache, config, custom
-from lazy_backend.core_steps import core_steps
+from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.report.explain import KernelReport, WindowReport
@@ -38,8 +38,21 @@ def capabilities(device: int) -> Capabilities:
     return abi.unpack(abi.Properties.from_buffer_copy(_C.device_properties(device))).complete()
 
 
+@functools.cache
+def library(device: int) -> frozenset[str]:
+    """The core ops that the device's driver, or the host's library in its place, offers beside generated kernels."""
+    return frozenset(_C.extern_ops(device, list(externs.CLAIMS)))
+
+
 # What each kernel handle computes, for profiles: op names, first user line.
 described: dict[int, str] = {}
+
+
+def library_handle(op: str) -> int:
+    """A number that stands for a library's op in profiles; no kernel's handle, which is an address."""
+    handle = 1 + list(externs.CLAIMS).index(op)
+    described[handle] = f"library: {op}"
+    return handle
 
 
 # Loaded kernels by (device, MLIR without its name), and the structures that windows have had, by their key.
@@ -76,7 +89,9 @@ def loaded(device: int, entry: str, name: str, line: str, text: Callable[[], str
             log.warning("dropped a cached kernel that the driver does not take: %s", error)
             cache.drop(entry)
     if config.COMPILE.get() == "never":
-        raise NoCompile(f"LAZY_COMPILE=never, and no kernel {name} is in the cache for {line}; run once with LAZY_COMPILE=sync")
+        raise NoCompile(
+            f"LAZY_COMPILE=never, and no kernel {name} is in the cache for {line}; run once with LAZY_COMPILE=sync"
+        )
     program = _C.build_program(device, text().encode(), False, "")
     _C.count_built()
     cache.store(entry, _C.program_binary(device, program))
@@ -94,6 +109,10 @@ def capture(window: Window, plans: list[Plan], steps: list[tuple]) -> None:
     kernels = []
     for plan in plans:
         for launch in plan.launches:
+            if isinstance(launch, CoreCall):
+                node = window.nodes[launch.origin]
+                kernels.append(KernelReport([node.op], [node.line], (0, 0, 0), "", f"library: {launch.op}"))
+                continue
             source, nodes = plan.kernels[launch.kernel], [window.nodes[i] for i in launch.origins]
             ops, lines = [node.op for node in nodes], list(dict.fromkeys(node.line for node in nodes))
             kernels.append(KernelReport(ops, lines, launch.global_size, source.mlir, source.source))
@@ -134,7 +153,9 @@ def compiled(window: Window, family: Family) -> dict[str, Any]:
         except Exception:
             if not capabilities(window.device).host_visible:
                 raise
-            log.exception("a window could not be compiled and runs on the CPU; its first op is %s", window.nodes[0].line)
+            log.exception(
+                "a window could not be compiled and runs on the CPU; its first op is %s", window.nodes[0].line
+            )
             return op_by_op(window, "host")
 
 
@@ -168,7 +189,9 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
             plan = core_calls.plan(segment.graph, caps)
             steps += core_steps(plan)
         else:
-            plan = schedule.plan(segment.graph, window.slot_infos(), caps)
+            plan = schedule.plan(
+                segment.graph, window.slot_infos(), caps, functools.partial(externs.claims, library(window.device))
+            )
             steps += launches(plan, window, family)
             plans.append(plan)
         arena = max(arena, plan.arena_bytes)
@@ -201,12 +224,16 @@ def launches(plan: Plan, window: Window, family: Family) -> list[tuple]:
     """The plan's launches with kernels loaded."""
     steps = []
     variants = [family.variant(source.mlir, source.name) for source in plan.kernels]
-    lines = {launch.kernel: window.nodes[launch.origins[0]].line for launch in plan.launches if launch.origins}
+    kernels = [launch for launch in plan.launches if isinstance(launch, Launch)]
+    lines = {launch.kernel: window.nodes[launch.origins[0]].line for launch in kernels if launch.origins}
     handles = [
         kernel(window.device, v.mlir, s.name, lines.get(i, "an unknown line"))
         for i, (v, s) in enumerate(zip(variants, plan.kernels, strict=True))
     ]
     for launch in plan.launches:
+        if isinstance(launch, CoreCall):
+            steps.append(core_step(launch, plan.temps, library_handle(launch.op)))
+            continue
         handle = handles[launch.kernel]
         if handle not in described:
             origins = [window.nodes[i] for i in launch.origins]

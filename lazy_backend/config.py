@@ -28,17 +28,28 @@ class Setting(NamedTuple):
         return text
 
 
-DRIVER = Setting("LAZY_DRIVER", "opencl", (), "driver to use: a name from `lazy_backend.drivers`, or a shared library's path")
+DRIVER = Setting(
+    "LAZY_DRIVER", "opencl", (), "driver to use: a name from `lazy_backend.drivers`, or a shared library's path"
+)
 OPENCL_PLATFORM = Setting("LAZY_OPENCL_PLATFORM", "", (), "part of the name of the OpenCL platform to prefer")
 # 512: longer windows gain nothing on the suite (a training step of a small GPT is some 500 ops) and hold memory longer.
 WINDOW = Setting("LAZY_WINDOW", 512, (), "most ops in a window; 1 is eager mode, one kernel per op")
-COMPILE = Setting("LAZY_COMPILE", "sync", ("sync", "async", "never"), "what a window without a plan does: wait, run op by op, or raise")
+COMPILE = Setting(
+    "LAZY_COMPILE",
+    "sync",
+    ("sync", "async", "never"),
+    "what a window without a plan does: wait, run op by op, or raise",
+)
 FALLBACK = Setting("LAZY_FALLBACK", "warn", ("warn", "error", "silent"), "what an op that must run on the CPU does")
 CACHE_DIR = Setting("LAZY_CACHE_DIR", "", (), "folder of the persistent kernel cache; default: the user's cache folder")
-CHECK = Setting("LAZY_CHECK", "", ("memory",), "memory: no caching of device memory, so that a simulator sees each buffer's bounds")
+CHECK = Setting(
+    "LAZY_CHECK", "", ("memory",), "memory: no caching of device memory, so that a simulator sees each buffer's bounds"
+)
 
 # Read by the drivers themselves, which do not import this package's tables.
-OPENCL_SVM = Setting("LAZY_OPENCL_SVM", 1, (), "0: OpenCL buffers instead of shared virtual memory, as on a GPU without it")
+OPENCL_SVM = Setting(
+    "LAZY_OPENCL_SVM", 1, (), "0: OpenCL buffers instead of shared virtual memory, as on a GPU without it"
+)
 SIM_CHIP = Setting("LAZY_SIM_CHIP", "", (), "hardware description (TOML) of the simulated chip")
 SIM_SET = Setting("LAZY_SIM_SET", "", (), "overrides of that description: launch_us=20,...")
 SIM_FAULTS = Setting("LAZY_SIM_FAULTS", "", (), "fault plan (TOML) of the simulated chip")

@@ -16,7 +16,13 @@ from ops_core.lowering import NeedsStatic, NotLowerable, lower
 from ops_core.lowering.schema import Op
 
 # What has one of these has a Meta kernel; what has the device's own key needs none.
-_KEYS = ("Meta", "PrivateUse1", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+_KEYS = (
+    "Meta",
+    "PrivateUse1",
+    "CompositeExplicitAutograd",
+    "CompositeExplicitAutogradNonFunctional",
+    "CompositeImplicitAutograd",
+)
 
 
 # PyTorch's own Meta kernels of these want the optional biases.

@@ -85,9 +85,7 @@ def attention_backward(name: str, spec: AttentionSpec, gradients: Gradients, cap
     return Steps([first, last], [4 * parts * heads * spec.queries * spec.depth, 4 * parts * heads * spec.queries * 2])
 
 
-def gradient_step(
-    name: str, spec: AttentionSpec, gradients: Gradients, keys: Keys, parts: int, caps: Any
-) -> Step:
+def gradient_step(name: str, spec: AttentionSpec, gradients: Gradients, keys: Keys, parts: int, caps: Any) -> Step:
     """dk and dv of a part of the keys, and what this part adds to dq."""
     rows = min(TILE_ROWS, spec.queries)
     block = min(QUERY_ROWS, ceil(spec.queries / rows) * rows)

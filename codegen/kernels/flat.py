@@ -107,5 +107,3 @@ def chunk_length(lengths: list[int], caps: Any) -> int:
     share = sum(lengths) // (caps.compute_units * CHUNKS_PER_UNIT)
     chunk = max(SMALLEST_CHUNK, min(CHUNK[bool(caps.is_cpu)], share))
     return -(-chunk // SMALLEST_CHUNK) * SMALLEST_CHUNK
-
-

@@ -206,8 +206,8 @@ def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
     shapes = {(min(rows, spec.m), min(vectors, most)) for rows, vectors in REGISTER_TILES}
     fitting = [s for s in shapes if s[0] * s[1] + s[1] < registers]
     order = {s: i for i, s in enumerate(REGISTER_TILES)}
-    pack = spec.k > 0 and spec.inner == 1 and (
-        spec.b.contiguous != 1 or (spec.m >= PACK_ROWS and spec.n > PACK_COLUMNS)
+    pack = (
+        spec.k > 0 and spec.inner == 1 and (spec.b.contiguous != 1 or (spec.m >= PACK_ROWS and spec.n > PACK_COLUMNS))
     )
     enough = EVALUATE_SCATTERED if spec.a.contiguous is None else EVALUATE_COLUMNS
     evaluate = spec.n * spec.batch // distinct(spec) >= enough and (

@@ -72,6 +72,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     with k.for_(chunk * tiles_each, last) as tiles:
         i = at_most(k, tiles.iv * rows, m - rows, m, rows)
         zero = k.const(0, spec.acc, width)
+
         def add(p: Term, sums: list[V]) -> list[V]:
             b = row_of_b(p)
             a = [load_a(batch, i + r, p) for r in range(rows)]

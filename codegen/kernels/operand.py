@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from codegen.builder import Builder, V
 from codegen.emit import Emitter, lane_step, needs
-from codegen.index import Var
-from codegen.loops import Program
+from codegen.groups import identity
+from codegen.index import Var, contiguous, linear
+from codegen.loops import Program, Store
 from ops_core.dtypes import BY_NAME
 
 Read = Callable[..., V]
@@ -63,6 +64,25 @@ class Source:
                 return dim
         return None
 
+    def view(self) -> tuple[tuple[str, int], int, tuple[int, ...]] | None:
+        """Where it lies, if it is a view of memory: (ref, offset, strides), in elements. Strides are not negative."""
+        load = self.program.instrs[self.root]
+        if load.op != "load" or load.args:
+            return None
+        buffer, offset, at = load.data
+        steps = dict(at.terms)
+        if any(not isinstance(atom, Var) or step < 0 for atom, step in at.terms):
+            return None
+        start = 0 if offset is None else self.program.offsets[offset][1]
+        return self.program.buffers[buffer].ref, start + at.const, tuple(steps.get(v, 0) for v in self.vars)
+
+    def stored(self, ref: tuple[str, int]) -> Program:
+        """The program that computes it into `ref`, dense."""
+        program, at = self.program, linear(identity(self.vars), contiguous(self.shape))
+        program.roots = []
+        program.stores.append(Store(program.buffer(ref, self.dtype), program.offset(ref, 0), at, self.root))
+        return program
+
     def varies(self, dims: Sequence[int]) -> bool:
         """Whether the value depends on any of `dims`."""
         mine = {self.vars[d] for d in dims}
@@ -88,6 +108,7 @@ class Sink:
 
     def contiguous(self, dims: Sequence[int], width: int) -> int:
         """The dim of `dims` along which most stores are vectors of neighbours."""
+
         def score(dim: int) -> int:
             return sum(lane_step(s.expr, self.program.vars[dim], width) == 1 for s in self.program.stores)
 

@@ -133,9 +133,7 @@ class _Sort:
         args: tuple[str | int, ...] = (source, source + 1)
         return self._step(k, (*args, "out") if last else (*args, 2 - source, 3 - source), count)
 
-    def _split(
-        self, k: Builder, values: Buf, base: V, count: V, pair: V, middle: V, end: V, run: int
-    ) -> tuple[V, V]:
+    def _split(self, k: Builder, values: Buf, base: V, count: V, pair: V, middle: V, end: V, run: int) -> tuple[V, V]:
         """Where the first `count` elements of a merged pair end in its left and right run: a binary search."""
         lengths = middle - pair, end - middle
         lo = k.map("maximum", count - lengths[1], 0)

@@ -42,7 +42,9 @@ class Settings:
     databases: tuple[str, ...] = DATABASES
 
     def __str__(self) -> str:
-        return f"{self.device} samples={self.samples or 'all'} window={self.window or 'default'} {sorted(self.variants)}"
+        return (
+            f"{self.device} samples={self.samples or 'all'} window={self.window or 'default'} {sorted(self.variants)}"
+        )
 
 
 def all_units(databases: tuple[str, ...] = DATABASES) -> Iterator[Unit]:
@@ -82,7 +84,9 @@ def _run(unit: Unit, first: int, settings: Settings, connection: Connection) -> 
             blamed[case.variant] = blamed.get(case.variant, 0) + (result.status in BAD)
             connection.send(("case", result))
     except Exception as error:  # the database cannot make its inputs here
-        connection.send(("case", CaseResult("samples", 0, "skip", f"no samples: {type(error).__name__}: {error}"[:200])))
+        connection.send(
+            ("case", CaseResult("samples", 0, "skip", f"no samples: {type(error).__name__}: {error}"[:200]))
+        )
 
 
 def run_case(unit: Unit, case: Case, device: str, may_blame: bool = True) -> CaseResult:

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "host_library.h"
 #include "host_step.h"
 #include "profile.h"
 #include "runtime.h"
@@ -82,6 +83,14 @@ std::string json_value(uint64_t bits, ArgRecipe::Type type) {
     text = std::isnan(v) ? "NaN" : std::isinf(v) ? (v > 0 ? "Infinity" : "-Infinity") : buffer;
   }
   return "{\"value\": " + text + "}";
+}
+
+// A launch, or a library's call, that began at `start` has ended.
+void note_time(lazy_kernel kernel, uint64_t start) {
+  std::lock_guard<std::mutex> lock(times_mutex);
+  auto& time = times[reinterpret_cast<uintptr_t>(kernel)];
+  time.count++;
+  time.ns += now_ns() - start;
 }
 
 }  // namespace
@@ -280,7 +289,6 @@ void Executor::execute(const Plan& plan, const Window& window) {
       run_host_step(window, step.node, step.fallback);
       continue;
     }
-    idle = false;
     args.resize(step.args.size());
     for (size_t i = 0; i < step.args.size(); ++i) {
       const ArgRecipe& recipe = step.args[i];
@@ -316,16 +324,14 @@ void Executor::execute(const Plan& plan, const Window& window) {
       }
     }
     if (step.kind == Step::kLaunch) {
+      idle = false;
       const uint64_t start = profiling ? now_ns() : 0;
       const lazy_event traced = C10_UNLIKELY(tracing) ? d.record() : nullptr;
       d.launch(step.kernel, step.global.data(), step.local.data(), static_cast<uint32_t>(args.size()), args.data());
       if (C10_UNLIKELY(traced != nullptr)) trace_launch(d, window.serial, step.kernel, traced);
       if (start) {
         d.synchronize();
-        std::lock_guard<std::mutex> lock(times_mutex);
-        auto& time = times[reinterpret_cast<uintptr_t>(step.kernel)];
-        time.count++;
-        time.ns += now_ns() - start;
+        note_time(step.kernel, start);
       }
       stats().kernels_launched.fetch_add(1, std::memory_order_relaxed);
     } else {
@@ -339,8 +345,16 @@ void Executor::execute(const Plan& plan, const Window& window) {
         attrs = json_value(args.back().bits, step.args.back().type);
         tensors.pop_back();
       }
-      TORCH_CHECK(d.core_op(step.name.c_str(), step.outputs, static_cast<uint32_t>(tensors.size()), tensors.data(), attrs.c_str()),
-                  "the driver does not offer the core op ", step.name);
+      const uint64_t start = profiling ? now_ns() : 0;
+      if (d.core_op(step.name.c_str(), step.outputs, static_cast<uint32_t>(tensors.size()), tensors.data(), attrs.c_str())) {
+        idle = false;
+        if (start) d.synchronize();
+      } else {
+        if (!idle) d.synchronize();
+        idle = true;
+        run_library_op(d, step.name, tensors, attrs);
+      }
+      if (start) note_time(step.kernel, start);
       stats().extern_calls++;
     }
   }

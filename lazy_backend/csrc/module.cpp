@@ -5,6 +5,7 @@
 #include "copy.h"
 #include "executor.h"
 #include "hooks.h"
+#include "host_library.h"
 #include "recorder.h"
 #include "runtime.h"
 #include "stats.h"
@@ -191,6 +192,7 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
       step.name = t[1].cast<std::string>();
       step.attrs = t[2].cast<std::string>();
       step.outputs = t[3].cast<uint32_t>();
+      step.kernel = reinterpret_cast<lazy_kernel>(t[5].cast<uintptr_t>());
       for (const auto& entry : t[4].cast<py::list>()) {
         const auto tensor = entry.cast<py::tuple>();
         step.args.push_back(arg_from_python(tensor[0].cast<py::tuple>()));
@@ -318,6 +320,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("build_program", &build_program);
   m.def("create_kernel", &create_kernel);
   m.def("program_binary", &program_binary);
+  m.def("extern_ops", [](int index, const std::vector<std::string>& names) {
+    py::gil_scoped_release free;
+    return extern_ops(device(index), names);
+  });
   m.def("user_line", [] { return describe(current_frame()); });
   m.def("stop", &stop_executors);
   init_hooks(m);

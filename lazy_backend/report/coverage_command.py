@@ -19,7 +19,9 @@ CONSOLE_WIDTH = 120
 
 
 def coverage(
-    results: Annotated[Path | None, typer.Option(help="Conformance results; the committed evidence if left out.")] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Conformance results; the committed evidence if left out.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write one searchable page.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write a Markdown page.")] = None,

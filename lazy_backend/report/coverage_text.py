@@ -72,7 +72,18 @@ def _page(report: dict[str, Any]) -> Iterator[str]:
     yield f"Runs: {'; '.join(f'`{settings}`' for settings in report['settings']) or 'none yet'}."
     yield "*loose* cases are right by the wider of PyTorch's own tolerances."
     yield ""
-    columns = ("family", "dtype", "variant", "units_pass", "units_tested", "pass", "loose", "differ", "raise", "timeout")
+    columns = (
+        "family",
+        "dtype",
+        "variant",
+        "units_pass",
+        "units_tested",
+        "pass",
+        "loose",
+        "differ",
+        "raise",
+        "timeout",
+    )
     columns += ("crash", "skip", "on_host")
     yield from _table(columns, (tuple(row.get(name, "") for name in columns) for row in report["rates"]))
     yield "## Failures by cause"

@@ -80,6 +80,8 @@ def report() -> str:
     text = [f"{name.replace('_', ' '):<20}{value:>14.3f}" if isinstance(value, float) else f"{name.replace('_', ' '):<20}{value:>14}"
             for name, value in stats.items()]  # fmt: skip
     text += ["", "cuts by cause"] + [f"  {cause:<18}{count:>14}" for cause, count in by_cause.items()]
-    text += ["", "ops that ran on the CPU"] + [f"  {name:<40}{count:>8}" for name, count in by_name.items() or {"none": 0}.items()]
+    text += ["", "ops that ran on the CPU"] + [
+        f"  {name:<40}{count:>8}" for name, count in by_name.items() or {"none": 0}.items()
+    ]
     text += ["", "kernels loaded"] + [f"  {what}" for what in compiler.described.values()]
     return "\n".join(text)

@@ -12,10 +12,16 @@ _NAMES = (
     ("backward", r"backward|_grad$|_jvp$"),
     ("optimizer", r"^_fused_|^_amp_"),
     ("foreach", r"^_foreach_"),
-    ("linalg", r"^_?linalg|cholesky|^lu_|qr$|lstsq|triangular|det$|ormqr|householder|eig|svd|pinverse|matrix_exp|inverse"),
+    (
+        "linalg",
+        r"^_?linalg|cholesky|^lu_|qr$|lstsq|triangular|det$|ormqr|householder|eig|svd|pinverse|matrix_exp|inverse",
+    ),
     ("fft", r"fft|stft"),
     ("quantize", r"fake_quant|int_?mm|int[48]pack|dyn_quant|scaled_mm|obs_fq"),
-    ("contraction", r"mm$|mm_|^mv|^dot|vdot|bmm|conv|linear|matmul|einsum|attention|bilinear|transformer|ger$|addr|tensordot"),
+    (
+        "contraction",
+        r"mm$|mm_|^mv|^dot|vdot|bmm|conv|linear|matmul|einsum|attention|bilinear|transformer|ger$|addr|tensordot",
+    ),
     ("recurrent", r"lstm|gru|rnn"),
     ("window", r"pool|im2col|col2im|unfold|fold"),
     ("resample", r"upsample|grid_sampler|interpolate|affine_grid"),
@@ -28,7 +34,10 @@ _NAMES = (
     ("loss", r"loss|entropy|nll|kl_div"),
     ("special", r"^special_|gamma|polygamma|bessel|zeta|airy|erf"),
     ("movement", r"cat$|stack|roll|flip|repeat|tile|tri[lu]|diag|rot90|kron|split|chunk|copy|clone"),
-    ("factory", r"^(zeros|ones|empty|full|arange|linspace|logspace|eye|rand|new_|scalar_tensor|range|from_file|.*window)"),
+    (
+        "factory",
+        r"^(zeros|ones|empty|full|arange|linspace|logspace|eye|rand|new_|scalar_tensor|range|from_file|.*window)",
+    ),
     ("distance", r"dist|cosine_similarity"),
 )
 _TAGS = (

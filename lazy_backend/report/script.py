@@ -70,7 +70,13 @@ def run_script(path: Path, arguments: list[str], device: str = "lazy") -> dict[s
     by_route: Counter[str] = Counter()
     for op in ops:
         by_route[op["route"]] += op["calls"]
-    return {"script": str(path), "seconds": time.perf_counter() - began, "routes": dict(by_route), "stats": stats, "ops": ops}
+    return {
+        "script": str(path),
+        "seconds": time.perf_counter() - began,
+        "routes": dict(by_route),
+        "stats": stats,
+        "ops": ops,
+    }
 
 
 def show(report: dict[str, Any], console: Console) -> None:

@@ -36,7 +36,20 @@ def on(device: str, wide: bool = False, *, act: str) -> object:
     return acts[act]()
 
 
-ACTS = ("pass", "loose", "differ", "shape", "dtype", "nan", "raise", "crash", "pass", "timeout", "error", "error missed")
+ACTS = (
+    "pass",
+    "loose",
+    "differ",
+    "shape",
+    "dtype",
+    "nan",
+    "raise",
+    "crash",
+    "pass",
+    "timeout",
+    "error",
+    "error missed",
+)
 
 
 def cases(samples: int, variants: frozenset[str]) -> Iterator[Case]:

@@ -88,9 +88,13 @@ VISION = {k: v for k, v in TINY.items() if k not in ("vocab_size", "max_position
 
 ARCHITECTURES = {
     "gpt2": Architecture("GPT2LMHeadModel", lambda: T.GPT2Config(**_gpt_style(bos_token_id=1, eos_token_id=2))),
-    "gptj": Architecture("GPTJForCausalLM", lambda: T.GPTJConfig(**_gpt_style(rotary_dim=4, bos_token_id=1, eos_token_id=2))),
+    "gptj": Architecture(
+        "GPTJForCausalLM", lambda: T.GPTJConfig(**_gpt_style(rotary_dim=4, bos_token_id=1, eos_token_id=2))
+    ),
     "gpt_neox": decoder("GPTNeoXConfig", "GPTNeoXForCausalLM"),
-    "gpt_bigcode": Architecture("GPTBigCodeForCausalLM", lambda: T.GPTBigCodeConfig(**_gpt_style(bos_token_id=1, eos_token_id=2))),
+    "gpt_bigcode": Architecture(
+        "GPTBigCodeForCausalLM", lambda: T.GPTBigCodeConfig(**_gpt_style(bos_token_id=1, eos_token_id=2))
+    ),
     "opt": decoder("OPTConfig", "OPTForCausalLM", ffn_dim=48, word_embed_proj_dim=32),
     "bloom": decoder("BloomConfig", "BloomForCausalLM", n_layer=2, n_head=4),
     "llama": decoder("LlamaConfig", "LlamaForCausalLM"),
@@ -105,7 +109,9 @@ ARCHITECTURES = {
     "olmo": decoder("OlmoConfig", "OlmoForCausalLM"),
     "stablelm": decoder("StableLmConfig", "StableLmForCausalLM"),
     "falcon": decoder("FalconConfig", "FalconForCausalLM"),
-    "codegen": Architecture("CodeGenForCausalLM", lambda: T.CodeGenConfig(**_gpt_style(rotary_dim=4, bos_token_id=1, eos_token_id=2))),
+    "codegen": Architecture(
+        "CodeGenForCausalLM", lambda: T.CodeGenConfig(**_gpt_style(rotary_dim=4, bos_token_id=1, eos_token_id=2))
+    ),
     "mamba": decoder("MambaConfig", "MambaForCausalLM", state_size=4),
     "bert": encoder("BertConfig", "BertForMaskedLM"),
     "roberta": encoder("RobertaConfig", "RobertaForMaskedLM", pad_token_id=1),
@@ -116,14 +122,18 @@ ARCHITECTURES = {
         "encoder",
     ),
     "albert": encoder("AlbertConfig", "AlbertForMaskedLM", embedding_size=16),
-    "deberta_v2": encoder("DebertaV2Config", "DebertaV2ForMaskedLM", relative_attention=True, pos_att_type=["p2c", "c2p"]),
+    "deberta_v2": encoder(
+        "DebertaV2Config", "DebertaV2ForMaskedLM", relative_attention=True, pos_att_type=["p2c", "c2p"]
+    ),
     "t5": Architecture("T5ForConditionalGeneration", lambda: T.T5Config(**_t5()), "seq2seq"),
     "bart": Architecture("BartForConditionalGeneration", lambda: T.BartConfig(**_seq2seq()), "seq2seq"),
     "marian": Architecture("MarianMTModel", lambda: T.MarianConfig(**_seq2seq()), "seq2seq"),
     "pegasus": Architecture("PegasusForConditionalGeneration", lambda: T.PegasusConfig(**_seq2seq()), "seq2seq"),
     "vit": Architecture("ViTForImageClassification", lambda: T.ViTConfig(**VISION), "vision"),
     "deit": Architecture("DeiTForImageClassification", lambda: T.DeiTConfig(**VISION), "vision"),
-    "beit": Architecture("BeitForImageClassification", lambda: T.BeitConfig(**VISION, use_relative_position_bias=True), "vision"),
+    "beit": Architecture(
+        "BeitForImageClassification", lambda: T.BeitConfig(**VISION, use_relative_position_bias=True), "vision"
+    ),
     "convnext": Architecture(
         "ConvNextForImageClassification",
         lambda: T.ConvNextConfig(hidden_sizes=[8, 16], depths=[1, 1], num_stages=2, patch_size=2, image_size=16),

@@ -66,7 +66,14 @@ class Step:
     right: int
 
 
-KINDS = {"unary": UNARY, "floating": FLOATING, "binary": BINARY, "view": VIEW, "inplace": INPLACE, "reduction": REDUCTION}
+KINDS = {
+    "unary": UNARY,
+    "floating": FLOATING,
+    "binary": BINARY,
+    "view": VIEW,
+    "inplace": INPLACE,
+    "reduction": REDUCTION,
+}
 
 
 def programs(*kinds: str, most: int = 40) -> st.SearchStrategy[list[Step]]:

@@ -84,6 +84,7 @@ def test_the_prologue_is_applied_to_every_element_of_both_operands():
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_epilogue_sees_every_element_once_with_its_place(shape):
     """An epilogue that adds what it finds in its own output would show an element that is stored twice."""
+
     def place(k, batch, i, j, acc, width):
         lane = k.cast(j + k.iota(width), "f32") if width > 1 else k.cast(j, "f32")
         return k.map("maximum", acc, 0.0) + k.cast(i, "f32") * 1000.0 + lane

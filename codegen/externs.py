@@ -1,0 +1,28 @@
+"""Which core ops of a graph go to a library, where a driver offers one for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from ops_core.ir import Node
+
+# Multiplications below which a call is not worth waiting for the queue to run empty, some 20 us: about as long as a
+# core takes for this many. benchmarks: CNN demo.
+MIN_CONVOLUTION = 1 << 20
+
+
+def claims(offered: frozenset[str], node: Node) -> bool:
+    """Whether the library shall compute the node."""
+    return node.op in offered and CLAIMS[node.op](node)
+
+
+def _convolution(node: Node) -> bool:
+    """Of float32. The host's oneDNN beats generated kernels in all shapes of the CNN demo (docs/performance.md)."""
+    x, w = node.inputs
+    (out,) = node.outputs
+    work = prod(out.shape) * prod(w.shape[2:]) * w.shape[0 if node.attrs["transposed"] else 1]
+    return {v.dtype for v in (x, w, out)} == {"f32"} and work >= MIN_CONVOLUTION
+
+
+CLAIMS: dict[str, Callable[[Node], bool]] = {"convolution": _convolution}
