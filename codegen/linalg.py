@@ -150,17 +150,25 @@ class _Writer(Builder):
         out_type = f"tensor<{''.join(f'{v.size}x' for v in kept)}{element}>"
         out, result = self._name(), self._name()
         self._line(f"{out} = tensor.empty() : {out_type}")
-        maps = ", ".join([*(self._map(i, loops) for i in tensors), affine(loops, [self._dim(v, loops) for v in kept])])
+        maps = [self._map(i, loops) for i in tensors]
         kinds = ", ".join('"reduction"' if reduction and v in self.program.reduced else '"parallel"' for v in loops)
-        ins = ""
-        if tensors:
-            types = ", ".join(self._operand_type(i) for i in tensors)
-            ins = f" ins({', '.join(self._tensors[i] for i in tensors)} : {types})"
-        head = f"{result} = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}{ins}"
+        read = [(self._tensors[i], self._operand_type(i)) for i in tensors]
+        silent = [v for v in loops if not any(v in self.program.dependence[i] for i in (*tensors, id))]
+        if silent:  # a broadcast value is reduced: an operand that nobody reads gives these loops their extents
+            extent = self._name()
+            type = f"tensor<{''.join(f'{v.size}x' for v in silent)}{element}>"
+            self._line(f"{extent} = tensor.empty() : {type}")
+            maps.append(affine(loops, [self._dim(v, loops) for v in silent]))
+            read.append((extent, type))
+        ins = f" ins({', '.join(n for n, _ in read)} : {', '.join(t for _, t in read)})" if read else ""
+        maps.append(affine(loops, [self._dim(v, loops) for v in kept]))
+        head = f"{result} = linalg.generic {{indexing_maps = [{', '.join(maps)}], iterator_types = [{kinds}]}}{ins}"
         self._line(f"{head} outs({out} : {out_type}) {{")
         names = {i: self._name("%in") for i in tensors}
         last = self._name("%out")
         arguments = [*(f"{n}: {self._element(i)}" for i, n in names.items()), f"{last}: {element}"]
+        if silent:
+            arguments.insert(-1, f"{self._name('%in')}: {element}")
         self._line(f"^bb0({', '.join(arguments)}):")
         inside = {i: V(self, n, registers(self.program.instrs[i].dtype)) for i, n in names.items()}
         values = [inside[i] if i in inside else self._scalars[i] for i in inputs]

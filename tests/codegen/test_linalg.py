@@ -66,3 +66,14 @@ def test_integers_keep_their_sign(dtype: type) -> None:
 def test_a_plan_shows_its_linalg() -> None:
     plan = build(lambda c: [c.output(c.input(np.ones((4, 6), np.float32)).sum(1))]).plan()
     assert '"reduction"' in plan.kernels[0].linalg
+
+
+def test_a_broadcast_value_is_reduced_over_loops_that_it_does_not_vary_with() -> None:
+    data = np.random.default_rng(0).random((3, 1), dtype=np.float32)
+
+    def write(c: Case) -> None:
+        spread = map_("exp", c.input(data)).expand(3, 7)
+        c.output(spread.sum(1))
+        c.output(spread.amax(0))
+
+    build(write).check()
