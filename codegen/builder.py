@@ -190,7 +190,7 @@ class Builder:
         type = mlir_type(first.dtype, first.width)
         names = ", ".join(v.name for v in values)
         if op.startswith("func.call"):
-            return self._call(op, names, first)
+            return self._call(op, values)
         if op == "math.fpowi":
             type += ", " + mlir_type(values[1].dtype, first.width)
         dtype = "bool" if op.startswith("arith.cmp") else first.dtype
@@ -229,9 +229,9 @@ class Builder:
     def bitcast(self, v: V, dtype: str, half: str = "") -> V:
         """The same bits as another dtype of the same size.
 
-        half: the half type that an f32 value stands for. A half type as `dtype` gives the f32 value of 16 bits.
+        half: the half type that an f32 value stands for, if any. A half type as `dtype` gives the f32 value of 16 bits.
         """
-        if half:
+        if half in HALVES:
             v = self._convert("arith.truncf", v, half)
         if dtype in HALVES:
             return self._convert("arith.extf", self._convert("arith.bitcast", v, dtype), "f32")
@@ -443,10 +443,12 @@ class Builder:
             return self.const(0, "index", a.width)
         return None
 
-    def _call(self, op: str, names: str, first: V) -> V:
+    def _call(self, op: str, values: Sequence[V]) -> V:
+        first = values[0]
         type = mlir_type(first.dtype, first.width)
         name = op.removeprefix("func.call @") + "_" + type_suffix(first)
-        self._called[name] = f"({type}) -> {type}"
+        self._called[name] = f"({', '.join([type] * len(values))}) -> {type}"
+        names = ", ".join(v.name for v in values)
         return self._value(f"func.call @{name}({names}) : {self._called[name]}", first.dtype, first.width)
 
     def _convert(self, op: str, v: V, dtype: str) -> V:

@@ -171,6 +171,8 @@ class Emitter:
 
     def _map(self, instr: Instr) -> V:
         k, fn = self.k, instr.data[0]
+        if fn == "bitcast":
+            return k.bitcast(self.value(instr.args[0]), instr.dtype, self.program.instrs[instr.args[0]].dtype)
         result = k.map(fn, *map(self.value, instr.args), to=instr.dtype)
         return result if fn in EXACT else k.round_to(result, instr.dtype)
 
@@ -180,8 +182,6 @@ class Emitter:
         values = [self.value(a) for a in instr.args]
         if op == "arith.select":
             return k.select(values[0], *(k.bitcast(v, instr.dtype) for v in values[1:]))
-        if op == "arith.bitcast":
-            return k.bitcast(values[0], instr.dtype)
         width = max(v.width for v in values)
         return k.bitcast(k.emit(op, *(k.broadcast(v, width) for v in values)), instr.dtype)
 

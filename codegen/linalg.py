@@ -176,6 +176,8 @@ class _Writer(Builder):
             combine = f"{reduction.fn}_{values[0].dtype}"
             self._called[combine] = signature = f"({element}, {mlir_type(values[0].dtype)}) -> {element}"
             value = self._value(f"func.call @{combine}({last}, {values[0].name}) : {signature}", instr.dtype)
+        elif instr.data[0] == "bitcast":
+            value = self.bitcast(values[0], instr.dtype, self.program.instrs[inputs[0]].dtype)
         else:
             value = self.round_to(self.map(instr.data[0], *values, to=instr.dtype), instr.dtype)
         self._line(f"linalg.yield {value.name} : {element}")
@@ -326,6 +328,8 @@ class _Reader:
         args = tuple(self._body(v, op, block) for v in inner.operands)
         if inner.name in CASTS:
             return self._cast(inner, args[0], dtype)
+        if inner.name == "arith.bitcast":
+            return self.new.map("bitcast", str(value.type) if str(value.type) in HALVES else dtype, args[0])
         return self.new.emit("mlir", dtype, args, (spelled(inner),))
 
 

@@ -136,7 +136,7 @@ def _(p: Printer, op: Any) -> str:
     c, a, b = op.operands
     if p.memref(a.type)[1]:
         return f"{p[c]} ? {p[a]} : {p[b]}"
-    return p.lang.select(p[c], p[a], p[b], p.type(a), p.type(c).width)
+    return p.lang.select(p[c], p[a], p[b], p.type(a), p.type(c).width, signed=p.is_index(a))
 
 
 def extremum(operator: str, kind: str) -> Rule:
@@ -149,7 +149,7 @@ def extremum(operator: str, kind: str) -> Rule:
         condition = f"({text(a)} {operator} {text(b)})"
         if kind == "f":
             condition = f"({condition} | ({p[a]} != {p[a]}))"
-        return p.lang.select(condition, p[a], p[b], t, t.width, raw=True)
+        return p.lang.select(condition, p[a], p[b], t, t.width, raw=True, signed=p.is_index(a))
 
     return print_extremum
 

@@ -102,19 +102,6 @@ def nextafter(k: Builder, x: V, y: V) -> V:
     return k.select((x != x) | (y != y), x + y, k.select(x == y, y, moved))
 
 
-def power_int(k: Builder, x: V, y: V) -> V:
-    """Repeated squaring, wrapping. A negative exponent leaves 1 and -1; of anything else the result is 0."""
-    one = k.const(1, x.dtype, x.width)
-    with k.for_(0, 8 * BY_NAME[x.dtype].bytes, init=[one, x, y]) as loop:
-        result, square, rest = loop.args
-        result = k.select((rest & 1) != 0, result * square, result)
-        loop.yield_(result, square * square, k.emit("arith.shrui", rest, one))
-    if kind(x.dtype) == "u":
-        return loop.results[0]
-    unit = k.select((y & 1) == 0, one, x)
-    return k.select(y >= 0, loop.results[0], k.select((x == 1) | (x == -1), unit, 0))
-
-
 def compare(float_predicate: str, signed: str, unsigned: str) -> dict[str, Rule]:
     """Rows of a comparison; the kinds differ only in the predicate."""
     return {
@@ -168,7 +155,7 @@ CATALOGUE: dict[str, dict[str, Rule]] = {
     "reciprocal": {"f": reciprocal},
     "nextafter": {"f": nextafter},
     "fma": {"f": "math.fma"},
-    "pow": {"f": "math.powf", "i": power_int, "u": power_int},
+    "pow": {"f": "math.powf", "i": "func.call @ipow", "u": "func.call @upow"},
     **{fn: {"f": f"math.{fn}"} for fn in MATH},
     **{fn: {"f": f"func.call @{fn}"} for fn in ("erf_inv", "lgamma", "digamma")},
 }

@@ -163,8 +163,11 @@ class Language:
         """A comparison of operands of type t as i1 lanes."""
         return x if t.width == 1 or t.bits == 32 else self.convert(x, t.to("i1"))
 
-    def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
-        """a where c else b. c is i1 with `lanes` lanes, or, if raw, a comparison of values of type t."""
+    def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False, signed: bool = False) -> str:
+        """a where c else b. c is i1 with `lanes` lanes, or, if raw, a comparison of values of type t.
+
+        signed: a and b are of the signed type, as an index is.
+        """
         if lanes > 1 and not raw and t.bits != 32:
             c = self.convert(c, t.to(f"i{t.bits}"), signed=True)
         return f"{c} ? {a} : {b}"

@@ -101,14 +101,14 @@ class C(Language):
         name = self.type(target, signed)
         return f"as_{name}({x})" if target.width == 1 else f"({name})({x})"
 
-    def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
+    def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False, signed: bool = False) -> str:
         """a where c else b, lane by lane."""
         if lanes == 1:
             return super().select(c, a, b, t, lanes)
         mask = t.to("i1" if t.bits == 32 else f"i{t.bits}")
         c = c if raw or t.bits == 32 else self.convert(c, mask, signed=True)
         bits = self.type(mask, True)
-        return f"({self.type(t)})((({c}) & ({bits}){a}) | (~({c}) & ({bits}){b}))"
+        return f"({self.type(t, signed)})((({c}) & ({bits}){a}) | (~({c}) & ({bits}){b}))"
 
     def atomic(self, p: Printer, kind: str, t: Type, space: str, memory: str, i: str, x: str) -> str:
         """Work items run one after the other: a plain update."""

@@ -140,7 +140,7 @@ class Cuda(Language):
         """Comparisons of vectors give i1 lanes already."""
         return x
 
-    def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False) -> str:
+    def select(self, c: str, a: str, b: str, t: Type, lanes: int, raw: bool = False, signed: bool = False) -> str:
         """a where c else b, lane by lane."""
         return f"{c} ? {a} : {b}" if lanes == 1 else f"select({c}, {a}, {b})"
 

@@ -13,7 +13,7 @@ float64 is left to the language's builtins.
 from __future__ import annotations
 
 from codegen.builder import Builder
-from codegen.mathlib import combine, exponential, inverse, rounding, special, trigonometric
+from codegen.mathlib import combine, exponential, integers, inverse, rounding, special, trigonometric
 from codegen.mathlib.table import FUNCTIONS
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "expands",
     "exponential",
     "function",
+    "integers",
     "inverse",
     "rounding",
     "special",

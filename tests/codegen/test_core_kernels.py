@@ -201,3 +201,22 @@ def test_rows_and_tiles_with_the_geometry_of(caps: dict[str, int]) -> None:
         c.output(c.input(floats(3, 64, 80)).transpose(1, 2) * 2 + c.input(floats(3, 80, 64)))
 
     build(write).check(**caps)
+
+
+@pytest.mark.parametrize("dtype", ["i64", "i32", "i8", "u8"])
+def test_integer_power_wraps_and_takes_negative_exponents(dtype: str) -> None:
+    numpy = numerics.numpy_dtype(dtype)
+    low = 0 if dtype == "u8" else -4
+    base, exponent = integers(low, 9, 7, 45).astype(numpy), integers(low, 70, 7, 45).astype(numpy)
+    build(lambda c: [c.output(map_("pow", c.input(base), c.input(exponent)))]).check(exact=True)
+
+
+@pytest.mark.parametrize("source, target", [("f16", "i16"), ("bf16", "i16"), ("i16", "f16"), ("i16", "bf16")])
+def test_bits_of_halves(source: str, target: str) -> None:
+    bits = integers(-(2**15), 2**15, 600).astype(np.int16)
+    bits = bits[(bits & 0x7F80) != 0x7F80]  # no NaN: its payload is not kept
+    data = bits if source == "i16" else numerics.bitcast(bits, "i16", source)
+    write = build(
+        lambda c: [c.output(emit("map", (c.input(data, source),), data.shape, target, fn="bitcast", to=target))]
+    )
+    write.check(exact=True)
