@@ -95,7 +95,7 @@ void Allocator::count_inactive(const Block* block, int sign) {
   count(kInactiveSplitBytes, block, sign * static_cast<int64_t>(block->bytes));
 }
 
-Block* Allocator::allocate(uint64_t requested) {
+Block* Allocator::allocate(uint64_t requested, const Buffer* owner) {
   const uint64_t bytes = checking_ ? std::max<uint64_t>(requested, 1)
                                    : round_up(std::max<uint64_t>(requested, 1), alignment_);
   const bool small = bytes <= kSmall;
@@ -105,6 +105,11 @@ Block* Allocator::allocate(uint64_t requested) {
   split(block, bytes);
   block->free = false;
   block->requested = requested;
+  block->owner = owner;
+  block->newer = nullptr;
+  block->older = newest_;
+  if (newest_) newest_->newer = block;
+  newest_ = block;
   count(kAllocation, block, 1);
   count(kAllocatedBytes, block, static_cast<int64_t>(block->bytes));
   count(kRequestedBytes, block, static_cast<int64_t>(requested));
@@ -117,12 +122,19 @@ void Allocator::free(Block* block) {
   count(kAllocatedBytes, block, -static_cast<int64_t>(block->bytes));
   count(kRequestedBytes, block, -static_cast<int64_t>(block->requested));
   block->free = true;
+  if (block->older) block->older->newer = block->newer;
+  (block->newer ? block->newer->older : newest_) = block->older;
   for (Block* neighbour : {block->previous, block->next}) {
     if (neighbour && neighbour->free) merge(block, neighbour);
   }
   pool(block).insert(block);
   count_inactive(block, 1);
   if (checking_) release_segments();
+}
+
+void Allocator::each_live(const std::function<void(const Buffer*, uint64_t)>& visit) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const Block* block = newest_; block; block = block->older) visit(block->owner, block->bytes);
 }
 
 // The smallest free block that fits, whole: allocate() splits it.

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -19,6 +20,8 @@
 #include "driver.h"
 
 namespace lazy {
+
+struct Buffer;
 
 // A piece of device memory. `host` is its address for the host, null where memory is not host visible.
 struct Block {
@@ -31,6 +34,9 @@ struct Block {
   friend class Allocator;
   Block* previous = nullptr;  // neighbours in the segment, by address
   Block* next = nullptr;
+  Block* newer = nullptr;     // in the list of live blocks
+  Block* older = nullptr;
+  const Buffer* owner = nullptr;
   uint64_t requested = 0;
   bool small = false;
   bool free = true;
@@ -58,8 +64,10 @@ class Allocator {
 
   // Owned by the allocator until free(). Throws DriverError: LAZY_OUT_OF_MEMORY after cached
   // segments were given back and the driver still refused.
-  Block* allocate(uint64_t bytes);
+  Block* allocate(uint64_t bytes, const Buffer* owner = nullptr);
   void free(Block* block);
+  // Calls `visit(owner, bytes)` for every live block, under the lock: owners are alive, nothing may be allocated.
+  void each_live(const std::function<void(const Buffer*, uint64_t)>& visit) const;
 
   void empty_cache();                // gives every wholly free segment back to the driver
   void set_limit(uint64_t bytes);    // reserved memory stays under it; 0: only the driver limits
@@ -88,6 +96,7 @@ class Allocator {
   const bool checking_;
   mutable std::mutex mutex_;
   Pool small_, large_;  // free blocks
+  Block* newest_ = nullptr;  // live blocks
   uint64_t limit_ = 0;
   MemoryStats stats_;
 };

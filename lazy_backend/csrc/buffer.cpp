@@ -1,5 +1,9 @@
 #include "buffer.h"
 
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
 #include "hooks.h"
 #include "stream.h"
 
@@ -16,12 +20,6 @@ uint64_t reserve_address(uint64_t nbytes) {
   return next_address.fetch_add(rounded, std::memory_order_relaxed);
 }
 
-void storage_died(void* context) {
-  auto* buffer = static_cast<Buffer*>(context);
-  buffer->storage_alive.store(false, std::memory_order_release);
-  c10::raw::intrusive_ptr::decref(buffer);
-}
-
 struct DeferredAllocator final : DeviceMemory {
   c10::DataPtr allocate(size_t nbytes) override {
     const int device = current_device();
@@ -36,7 +34,21 @@ struct DeferredAllocator final : DeviceMemory {
   }
 };
 
+// Lines named where memory is out.
+constexpr size_t kMaxNamed = 8;
+
 }  // namespace
+
+void storage_died(void* context) {
+  auto* buffer = static_cast<Buffer*>(context);
+  buffer->storage_alive.store(false, std::memory_order_release);
+  c10::raw::intrusive_ptr::decref(buffer);
+}
+
+void foreign_storage() {
+  TORCH_CHECK(false, "a lazy tensor over memory that the lazy device did not allocate (made by at::from_blob or from a DLPack "
+                     "capsule): take that memory as a CPU tensor and copy it with .to(\"lazy\")");
+}
 
 Buffer::Buffer(int device_index, uint64_t bytes)
     : device(device_index), nbytes(bytes), address(reserve_address(bytes)) {}
@@ -46,7 +58,46 @@ Buffer::~Buffer() {
 }
 
 void Buffer::allocate() {
-  if (!block) block = allocator(device).allocate(std::max<uint64_t>(nbytes, 1));
+  if (!block) block = allocate_block(device, std::max<uint64_t>(nbytes, 1), this);
+}
+
+std::vector<Holding> holdings(int device) {
+  std::vector<std::pair<Frame, uint64_t>> live;
+  std::map<std::string, Holding> by_line;
+  allocator(device).each_live([&](const Buffer* owner, uint64_t bytes) {
+    if (owner)
+      live.emplace_back(owner->born, bytes);
+    else
+      by_line["intermediate results of a window"].bytes += bytes;
+  });
+  for (const auto& [frame, bytes] : live) {  // without the allocator's lock: describing takes the GIL
+    auto& entry = by_line[describe(frame)];
+    entry.bytes += bytes;
+    entry.count++;
+  }
+  std::vector<Holding> sorted;
+  for (auto& [line, entry] : by_line) sorted.push_back({line, entry.bytes, entry.count});
+  std::stable_sort(sorted.begin(), sorted.end(), [](const Holding& a, const Holding& b) { return a.bytes > b.bytes; });
+  return sorted;
+}
+
+Block* allocate_block(int device, uint64_t bytes, const Buffer* owner) {
+  try {
+    return allocator(device).allocate(bytes, owner);
+  } catch (const DriverError& error) {
+    if (error.status != LAZY_OUT_OF_MEMORY) throw;
+    std::string text = error.what();
+    if (owner) text += "; wanted by " + describe(owner->born);
+    const auto live = holdings(device);
+    text += live.empty() ? "\nNothing lives on the device." : "\nThe largest of what lives on the device, by the line that made it:";
+    for (size_t i = 0; i < std::min(live.size(), kMaxNamed); ++i) {
+      char line[64];
+      std::snprintf(line, sizeof line, "\n  %10.2f MiB in %4llu  ", static_cast<double>(live[i].bytes) / (1 << 20),
+                    static_cast<unsigned long long>(live[i].count));
+      text += line + live[i].line;
+    }
+    throw DriverError(error.status, text);
+  }
 }
 
 c10::Allocator* deferred_allocator() {

@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "allocator.h"
+#include "frame.h"
 
 namespace lazy {
 
@@ -26,19 +27,35 @@ struct Buffer final : c10::intrusive_ptr_target {
   uint64_t window = 0;     // serial of the window that holds it now
   uint32_t slot = 0;       // its number there
   bool has_data = false;   // something submitted or recorded has written it
+  Frame born;              // what wrote it first
   uint64_t ticket = 0;     // last submitted job that touches it
 
   // Owned by whoever runs jobs (the executor).
   Block* block = nullptr;
-  void allocate();         // throws DriverError (LAZY_OUT_OF_MEMORY)
+  void allocate();         // as allocate_block
 };
+
+// Device memory; `owner` may be null. Throws DriverError: where memory is out, with the largest live tensors by line.
+Block* allocate_block(int device, uint64_t bytes, const Buffer* owner);
+
+// What lives on the device, the largest first: bytes, number of tensors, and the Python line that made them.
+struct Holding {
+  std::string line;
+  uint64_t bytes = 0, count = 0;
+};
+std::vector<Holding> holdings(int device);
 
 using BufferPtr = c10::intrusive_ptr<Buffer>;
 
 // The deferred allocator behind every lazy storage.
 c10::Allocator* deferred_allocator();
 
+// The deleter by which a storage of ours is known, and what is said of another.
+void storage_died(void* context);
+[[noreturn]] void foreign_storage();
+
 inline Buffer* buffer_of(const c10::StorageImpl& storage) {
+  if (C10_UNLIKELY(storage.data_ptr().get_deleter() != &storage_died)) foreign_storage();
   return static_cast<Buffer*>(storage.data_ptr().get_context());
 }
 inline Buffer* buffer_of(const at::Tensor& t) {

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "causes.h"
 #include "executor.h"
 #include "runtime.h"
 #include "stats.h"
@@ -28,6 +29,7 @@ void write_bytes(Buffer* buffer, const void* source, uint64_t nbytes) {
   if (nbytes == 0) return;
   Executor& ex = executor(buffer->device);
   const bool fresh = !buffer->has_data && buffer->window == 0;
+  if (fresh) buffer->born = current_frame();
   if (fresh && device(buffer->device).props.host_visible && ex.idle()) {
     GilRelease free;
     buffer->allocate();
@@ -69,9 +71,14 @@ void host_to_device(const at::Tensor& dst, const at::Tensor& src) {
   }
 }
 
-void device_to_host(const at::Tensor& dst, const at::Tensor& src) {
+void read(const at::Tensor& t, const char* cause) {
   stats().reads++;
-  wait_all(src.device().index(), Cut::kRead);
+  note(Event::kRead, cause);
+  wait_all(t.device().index(), Cut::kRead);
+}
+
+void device_to_host(const at::Tensor& dst, const at::Tensor& src) {
+  read(src, "copy to the host");
   dst.copy_(host_image(src));
 }
 
@@ -109,6 +116,16 @@ at::Tensor host_image(const at::Tensor& t) {
   if (t.is_conj()) image = image.conj();
   if (t.is_neg()) image = at::_neg_view(image);
   return image;
+}
+
+at::Tensor host_view(const at::Tensor& t) {
+  TORCH_CHECK(t.device().is_privateuseone(), "expected a lazy tensor, got one on ", t.device());
+  TORCH_CHECK(device(t.device().index()).props.host_visible, "the memory of ", t.device(),
+              " is not visible to the host; copy the tensor with .cpu()");
+  read(t, "view by the host");
+  const at::Tensor image = host_image(t);
+  // The tensor is kept as well: while its storage lives, what is written to it is computed.
+  return at::from_blob(image.mutable_data_ptr(), t.sizes(), t.strides(), [t, image](void*) {}, image.options());
 }
 
 at::Tensor upload(const at::Tensor& host, int device_index) {
@@ -156,8 +173,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
-  stats().reads++;
-  wait_all(self.device().index(), Cut::kRead);
+  read(self, "item");
   return host_image(self).item();
 }
 

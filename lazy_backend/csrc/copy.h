@@ -17,6 +17,10 @@ void wait_all(int device, Cut cause);
 // A CPU tensor over (host visible) or with a copy of the storage of `t`; the device is idle for it.
 at::Tensor host_image(const at::Tensor& t);
 
+// A CPU tensor over the memory of `t`, after a read; later work of the device shows in it once that has run.
+// Raises where memory is not host visible.
+at::Tensor host_view(const at::Tensor& t);
+
 // Once per op: a warning that names the user's line, by LAZY_FALLBACK; raises under "error".
 void announce_host_op(OpEntry& op, const std::string& line);
 enum class Fallback { kWarn, kError, kSilent };

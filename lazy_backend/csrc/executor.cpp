@@ -271,7 +271,7 @@ void Executor::run_window(Job& job) {
 
 void Executor::execute(const Plan& plan, const Window& window) {
   Device& d = device(index_);
-  Block* arena = plan.arena_bytes ? allocator(index_).allocate(plan.arena_bytes) : nullptr;
+  Block* arena = plan.arena_bytes ? allocate_block(index_, plan.arena_bytes, nullptr) : nullptr;
   struct Release {
     int index;
     Block* block;

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "window.h"
+#include "frame.h"
 
 namespace lazy {
 namespace {

@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "allocator.h"
+#include "buffer.h"
 #include "distributed.h"
 #include "generator.h"
 #include "profile.h"
@@ -142,6 +143,17 @@ void init_hooks(py::module_& m) {
     }
     return result;
   });
+  m.def("memory_holdings", [](int index) {
+    std::vector<Holding> live;
+    {
+      py::gil_scoped_release no_gil;
+      synchronize(index);
+      live = holdings(index);
+    }
+    py::list rows;
+    for (const auto& entry : live) rows.append(py::make_tuple(entry.line, entry.bytes, entry.count));
+    return rows;
+  }, "(line, bytes, tensors) of what lives on the device, the largest first.");
   m.def("reset_peak_memory_stats", [](int index) {
     synchronize(index);
     allocator(index).reset_peak_stats();

@@ -8,6 +8,7 @@
 
 #include <map>
 
+#include "causes.h"
 #include "executor.h"
 #include "recorder.h"
 #include "runtime.h"
@@ -218,6 +219,7 @@ void run_host_step(const Window& window, uint32_t index, bool fallback) {
   }
   const_cast<OpEntry&>(op).host_calls++;
   stats().host_ops++;
+  note(Event::kFallback, op.name, node.frame);
 }
 
 void run_on_host(OpEntry& op, torch::jit::Stack* stack) {
@@ -312,6 +314,7 @@ void run_on_host(OpEntry& op, torch::jit::Stack* stack) {
   for (auto& result : results) stack->push_back(std::move(result));
   op.host_calls++;
   stats().host_ops++;
+  note(Event::kFallback, op.name);
 }
 
 }  // namespace lazy

@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/extension.h>
 
+#include "causes.h"
 #include "copy.h"
 #include "executor.h"
 #include "hooks.h"
@@ -307,6 +308,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     set_fallback(policy == "error" ? Fallback::kError : policy == "silent" ? Fallback::kSilent : Fallback::kWarn);
   });
   m.def("stats", &stats_to_python);
+  m.def("causes", [] {
+    py::list rows;
+    for (const auto& cause : causes()) rows.append(py::make_tuple(cause.event, cause.code, cause.count, describe(cause.first)));
+    return rows;
+  });
+  m.def("host_view", &host_view);
   m.def("reset_stats", &reset_stats);
   m.def("cut", [](int index) { cut(index, Cut::kBoundary); });
   m.def("set_profiling", &set_profiling);

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "causes.h"
 #include "executor.h"
 #include "recorder.h"
 #include "stats.h"
@@ -63,6 +64,7 @@ void reset_stats() {
                         &s.kernels_launched, &s.extern_calls, &s.host_ops, &s.host_bytes, &s.compile_ns, &s.meta_misses})
     counter->store(0);
   for (auto& counter : s.cuts) counter = 0;
+  reset_causes();
   for (auto* op : op_entries()) op->host_calls = 0;
 }
 
@@ -74,7 +76,7 @@ const char* cut_name(Cut cause) {
 void set_window_length(uint64_t ops) { window_ops = std::max<uint64_t>(ops, 1); }
 uint64_t window_length() { return window_ops; }
 
-uint32_t Window::slot_of(Buffer* buffer) {
+uint32_t Window::slot_of(Buffer* buffer, const Frame& frame) {
   if (buffer->window != serial) {
     buffer->window = serial;
     buffer->slot = static_cast<uint32_t>(slots.size());
@@ -82,7 +84,10 @@ uint32_t Window::slot_of(Buffer* buffer) {
     had_data.push_back(buffer->has_data);
     structure.mix(0x51077u | (uint64_t(buffer->has_data) << 32));
     sizes.mix(buffer->nbytes);
-    if (!buffer->has_data) pending_bytes += buffer->nbytes;
+    if (!buffer->has_data) {
+      pending_bytes += buffer->nbytes;
+      buffer->born = frame;
+    }
   }
   return buffer->slot;
 }
@@ -91,11 +96,12 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
             const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars) {
   const Frame frame = current_frame();
   auto& r = recorder(device);
+  Cut cause;
   {
     std::lock_guard<std::mutex> lock(r.mutex);
     if (!r.window) r.window = std::make_unique<Window>(device, r.next_serial++);
     auto& w = *r.window;
-    for (const auto& [position, buffer] : slots) code[position] = w.slot_of(buffer);
+    for (const auto& [position, buffer] : slots) code[position] = w.slot_of(buffer, frame);
     w.nodes.push_back({&op, static_cast<uint32_t>(w.code.size()), static_cast<uint32_t>(w.dims.size()),
                        static_cast<uint32_t>(w.scalars.size()), frame});
     w.code.insert(w.code.end(), code.begin(), code.end());
@@ -105,28 +111,43 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
     for (int64_t v : dims) w.sizes.mix(static_cast<uint64_t>(v));
     stats().ops.fetch_add(1, std::memory_order_relaxed);
     if (w.nodes.size() >= window_ops)
-      submit_window(r, Cut::kFull);
+      cause = Cut::kFull;
     else if (w.pending_bytes > kMaxPendingBytes)
-      submit_window(r, Cut::kBytes);
+      cause = Cut::kBytes;
     else
       return;
+    submit_window(r, cause);
   }
+  note(Event::kCut, cut_name(cause), frame);
   executor(device).throttle();
 }
 
 uint64_t cut(int device, Cut cause) {
   auto& r = recorder(device);
-  std::lock_guard<std::mutex> lock(r.mutex);
-  return r.window ? submit_window(r, cause) : executor(device).last_ticket();
+  uint64_t ticket;
+  {
+    std::lock_guard<std::mutex> lock(r.mutex);
+    if (!r.window) return executor(device).last_ticket();
+    ticket = submit_window(r, cause);
+  }
+  note(Event::kCut, cut_name(cause));
+  return ticket;
 }
 
 uint64_t submit_action(int device, Cut cause, bool after_window, std::function<void(Device&)> action) {
   auto& r = recorder(device);
-  std::lock_guard<std::mutex> lock(r.mutex);
-  if (r.window && after_window) submit_window(r, cause);
-  Job job;
-  job.action = std::move(action);
-  return executor(device).submit(std::move(job));
+  bool cutting;
+  uint64_t ticket;
+  {
+    std::lock_guard<std::mutex> lock(r.mutex);
+    cutting = r.window && after_window;
+    if (cutting) submit_window(r, cause);
+    Job job;
+    job.action = std::move(action);
+    ticket = executor(device).submit(std::move(job));
+  }
+  if (cutting) note(Event::kCut, cut_name(cause));
+  return ticket;
 }
 
 }  // namespace lazy

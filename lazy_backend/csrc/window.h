@@ -15,6 +15,7 @@
 
 #include "buffer.h"
 #include "driver.h"
+#include "frame.h"
 
 namespace lazy {
 
@@ -50,15 +51,6 @@ struct HashHash {
   size_t operator()(const Hash& h) const { return h.a ^ (h.b << 1); }
 };
 
-// Where a node was recorded: the user's Python line, or the autograd node that ran it.
-struct Frame {
-  PyCodeObject* code = nullptr;  // interned, kept alive
-  int lasti = 0;
-  const char* autograd = nullptr;  // interned name of the autograd node
-};
-Frame current_frame();
-std::string describe(const Frame& frame);  // "file.py:12 in forward"; takes the GIL
-
 struct OpEntry;
 
 struct Node {
@@ -79,7 +71,7 @@ struct Window {
   Hash structure, sizes;
   uint64_t pending_bytes = 0;
 
-  uint32_t slot_of(Buffer* buffer);
+  uint32_t slot_of(Buffer* buffer, const Frame& frame);
 };
 
 // Cut the current window of a device and hand it to the executor. Returns the ticket of the
