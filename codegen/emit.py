@@ -167,6 +167,8 @@ class Emitter:
         low, high = expr.bounds
         at = self.index(expr, self._varies(expr))
         tests = [at >= self.size(lo)] * (low < lo) + [at < self.size(hi)] * (high >= hi)
+        if not tests:  # simplification may have narrowed the index since the test was written
+            return self.k.const(True, "bool")
         return tests[0] if len(tests) == 1 else tests[0] & tests[1]
 
     def _map(self, instr: Instr) -> V:

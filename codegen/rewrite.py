@@ -8,7 +8,7 @@ from typing import Any
 
 from codegen.groups import REDUCTIONS
 from codegen.kernels.reduction import identity
-from ops_core.array import Arr, building, map_, matmul, where
+from ops_core.array import Arr, building, emit, map_, matmul, where
 from ops_core.composites import copy_node, expand_all
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
@@ -96,6 +96,16 @@ def _shared_factor(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr,
     return (matmul(a.reshape(prod(batch) * m, k), factor).reshape(*batch, m, b.shape[-1]),)
 
 
+def _cropped_convolution(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | None:
+    """Only the places of a convolution that are used: the weight gradient of a strided layer has more."""
+    source, a = inputs[0].v.node, node.attrs
+    whole = node.outputs[0].shape[:2] == inputs[0].shape[:2] and not any(a["start"]) and set(a["step"]) == {1}
+    if source.op != "convolution" or source.attrs["transposed"] or not whole or not prod(node.outputs[0].shape):
+        return None
+    operands = [Arr(v) for v in source.inputs]
+    return (emit("convolution", operands, node.outputs[0].shape, inputs[0].dtype, **source.attrs),)
+
+
 # Below the smallest normal float32, exponents are read after scaling by this power of two.
 FREXP_SCALE = 64
 
@@ -116,4 +126,7 @@ def _frexp(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | 
     return where(special, wide, mantissa).to(x.dtype), where(special, 0, exponent)
 
 
-RULES: dict[str, Rule] = {"matmul": _shared_factor, "map": _frexp} | dict.fromkeys(sorted(REDUCTIONS), _split_reduction)
+RULES: dict[str, Rule] = {
+    "matmul": _shared_factor, "map": _frexp, "slice": _cropped_convolution,
+    **dict.fromkeys(sorted(REDUCTIONS), _split_reduction),
+}  # fmt: skip

@@ -134,7 +134,9 @@ struct Geometry {
 void forward(const Call& c, const Geometry& g) {
   const auto &x = c.in[0], &w = c.in[1];
   const auto run = [&](at::Tensor out, const at::Tensor& image, const at::Tensor& weight, int64_t groups) {
-    out.copy_(at::convolution(image, weight, {}, g.stride, g.padding, g.dilation, false, g.none, groups));
+    auto made = at::convolution(image, weight, {}, g.stride, g.padding, g.dilation, false, g.none, groups);
+    for (int64_t d = 2; d < out.dim(); ++d) made = made.slice(d, 0, out.size(d));  // only the first places are wanted
+    out.copy_(made);
   };
   if (x.size(0) >= static_cast<int64_t>(c.threads)) {
     c.split(x.size(0), [&](int64_t a, int64_t b) { run(c.out.slice(0, a, b), x.slice(0, a, b), w, g.groups); });

@@ -24,13 +24,21 @@ void apply(OpEntry& entry, const Marks& mark) {
   if (mark.host) entry.host = true;
 }
 
+// FNV-1a, of 64 bits.
+uint64_t fnv1a(const std::string& text) {
+  uint64_t h = 0xCBF29CE484222325ull;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
+  return h;
+}
+
 OpEntry* make_entry(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   std::string name = schema.name();
   for (size_t at; (at = name.find("::")) != std::string::npos;) name.replace(at, 2, ".");
   name += "." + (schema.overload_name().empty() ? "default" : schema.overload_name());
 
-  auto* entry = new OpEntry{op, std::move(name), static_cast<uint32_t>(entries.size()), schema.arguments().size(),
+  const uint64_t digest = fnv1a(name);
+  auto* entry = new OpEntry{op, std::move(name), static_cast<uint32_t>(entries.size()), digest, schema.arguments().size(),
                             schema.returns().size(), op.hasTag(at::Tag::nondeterministic_seeded), false, false,
                             op.hasTag(at::Tag::pointwise), {}, std::vector<bool>(schema.arguments().size()), {}, {}, {}};
   for (const auto& result : schema.returns()) {

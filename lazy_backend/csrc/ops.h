@@ -13,7 +13,8 @@ namespace lazy {
 struct OpEntry {
   c10::OperatorHandle handle;
   std::string name;       // "aten.add.Tensor"
-  uint32_t id;
+  uint32_t id;            // of this process
+  uint64_t digest;        // of the name: the same in every process
   size_t nargs, nreturns;
   bool seeded;            // draws random numbers
   bool view;              // returns an alias that it does not write

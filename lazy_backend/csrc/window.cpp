@@ -1,5 +1,6 @@
 #include "window.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "causes.h"
@@ -15,6 +16,7 @@ struct Recorder {
   std::mutex mutex;
   std::unique_ptr<Window> window;
   uint64_t next_serial = 1;
+  uint64_t rolling = 0;  // hash of the last 16 ops: 4 bits leave at the top with each
 };
 Recorder& recorder(int device) {
   static std::array<Recorder, 64> recorders;
@@ -25,6 +27,24 @@ std::atomic<uint64_t> window_ops{512};
 
 // Intermediates and outputs that a window may promise before it must run: bounds how far memory of dead inputs is held.
 constexpr uint64_t kMaxPendingBytes = 1ull << 30;
+
+// Windows of fixed length drift: a loop of 150 ops would give other windows in each of its turns, and each is a compile.
+// So a window ends where the last ops hash low, which is at the same places of a loop's body whatever the phase:
+//  - from a quarter of the greatest length on, at a hash in the lowest 1/128. A training step of some hundred ops has a few;
+//  - from an eighth on, at an upload, with which the steps of most scripts begin (`submit_action`);
+//  - from half on, at the first hash as low as the lowest between those two marks. A short loop has its lowest hash there.
+// benchmarks: plans compiled after the second step of the demos.
+constexpr int kContentBits = 7;
+constexpr uint64_t kShortest = 64;  // greatest length of windows from which on it pays
+
+bool content_boundary(Window& w, uint64_t rolling) {
+  const uint64_t longest = window_ops, length = w.nodes.size();
+  if (longest < kShortest || length < longest / 4) return false;
+  if (rolling >> (64 - kContentBits) == 0) return true;
+  if (length >= longest / 2) return rolling <= w.lowest;
+  w.lowest = std::min(w.lowest, rolling);
+  return false;
+}
 
 // Closes the window, with what can still be seen of it. Called with the lock held, so that
 // windows are queued in the order in which they were recorded.
@@ -69,7 +89,7 @@ void reset_stats() {
 }
 
 const char* cut_name(Cut cause) {
-  static const char* const names[] = {"read", "full", "bytes", "synchronize", "host_op", "copy", "event", "boundary"};
+  static const char* const names[] = {"read", "full", "bytes", "synchronize", "host_op", "copy", "event", "boundary", "content"};
   return names[static_cast<size_t>(cause)];
 }
 
@@ -110,8 +130,11 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
     for (int64_t v : code) w.structure.mix(static_cast<uint64_t>(v));
     for (int64_t v : dims) w.sizes.mix(static_cast<uint64_t>(v));
     stats().ops.fetch_add(1, std::memory_order_relaxed);
+    r.rolling = (r.rolling << 4) + op.digest;
     if (w.nodes.size() >= window_ops)
       cause = Cut::kFull;
+    else if (content_boundary(w, r.rolling))
+      cause = Cut::kContent;
     else if (w.pending_bytes > kMaxPendingBytes)
       cause = Cut::kBytes;
     else
@@ -140,8 +163,10 @@ uint64_t submit_action(int device, Cut cause, bool after_window, std::function<v
   uint64_t ticket;
   {
     std::lock_guard<std::mutex> lock(r.mutex);
-    cutting = r.window && after_window;
-    if (cutting) submit_window(r, cause);
+    // An upload is where a script's step begins, a boundary in its own words.
+    const bool step = r.window && cause == Cut::kCopy && window_ops >= kShortest && r.window->nodes.size() >= window_ops / 8;
+    cutting = step || (r.window && after_window);
+    if (cutting) submit_window(r, step ? Cut::kContent : cause);
     Job job;
     job.action = std::move(action);
     ticket = executor(device).submit(std::move(job));

@@ -70,18 +70,19 @@ struct Window {
   std::vector<uint8_t> had_data;  // per slot: defined before the window
   Hash structure, sizes;
   uint64_t pending_bytes = 0;
+  uint64_t lowest = ~0ull;  // rolling hash of its first half: see `content_boundary`
 
   uint32_t slot_of(Buffer* buffer, const Frame& frame);
 };
 
 // Cut the current window of a device and hand it to the executor. Returns the ticket of the
 // last submitted job. `cause` is a row of the cut-cause table.
-enum class Cut { kRead, kFull, kBytes, kSync, kHostOp, kCopy, kEvent, kBoundary, kCount };
+enum class Cut { kRead, kFull, kBytes, kSync, kHostOp, kCopy, kEvent, kBoundary, kContent, kCount };
 const char* cut_name(Cut cause);
 uint64_t cut(int device, Cut cause);
 
 // Queue something else in order, after what is recorded so far or (a fresh buffer's upload)
-// before it. Returns its ticket.
+// before it; before an upload a window that is long enough ends). Returns its ticket.
 uint64_t submit_action(int device, Cut cause, bool after_window, std::function<void(Device&)> action);
 
 }  // namespace lazy

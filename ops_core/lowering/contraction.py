@@ -200,9 +200,9 @@ def _weight_gradient(x: Arr, grad: Arr, w_shape: Any, stride: Any, padding: Any,
         lhs = lhs.move(0, 2).move(0, 1).reshape(c // groups, groups * n, *spatial)
         rhs = grad.move(0, 1)  # [K, N, ...]: K is grouped already
     out = convolve(lhs, rhs, dilation, padding, stride, False, (0,) * len(spatial), groups)
-    out = out.transpose(0, 1)  # [K, C / groups, ...]
     for d, size in enumerate(w_shape[2:], 2):
         out = out.slice(d, 0, size)
+    out = out.transpose(0, 1)  # [K, C / groups, ...]
     return out.reshape(k, c // groups, *w_shape[2:])
 
 

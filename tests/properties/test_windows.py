@@ -178,3 +178,26 @@ def test_w6_a_tensor_made_by_one_thread_is_used_by_another(device):
     thread.start()
     thread.join()
     assert (made[0] * 2).tolist() == [4, 4, 4]
+
+
+def short_loop(x, turns):
+    """A body of 7 ops, far shorter than a window, entered over and over."""
+    for _ in range(turns):
+        x = (x * 0.5 + 1.0).sin().neg().exp().tanh() - 0.25
+    return x
+
+
+def test_w2_a_short_loop_entered_at_another_phase_has_the_same_windows_but_for_its_ends(device):
+    x = torch.randn(8, 8).to(device)
+    with torch.lazy.window(128):
+        short_loop(x, 300).cpu()
+        for phase in (1, 2, 3):
+            before = torch.lazy.stats()
+            y = x
+            for _ in range(phase):
+                y = y.abs()
+            short_loop(y, 300).cpu()
+            after = torch.lazy.stats()
+            plans = sum(after[k] - before[k] for k in ("plans_compiled", "plans_assembled"))
+            assert after["windows"] - before["windows"] >= 2100 // 128
+            assert plans <= 2, f"{plans} new windows at phase {phase}: the first and the last"

@@ -137,3 +137,11 @@ def test_checkpointing_replays_dropout(device):
 
     checkpoint(block, x, use_reentrant=False).sum().backward()
     assert torch.equal(seen[0], seen[1])
+
+
+def test_random_numbers_of_no_dims_are_drawn_on_the_device(device):
+    before = torch.lazy.stats()["host_ops"]
+    torch.manual_seed(3)
+    values = [torch.randn_like(torch.zeros((), device=device)).item() for _ in range(50)]
+    assert len(set(values)) == 50
+    assert torch.lazy.stats()["host_ops"] == before

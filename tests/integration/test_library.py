@@ -1,0 +1,42 @@
+"""Convolutions of a CPU device run in the host's library, as extern entries: same numbers, counted, nothing else."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lazy_backend.compiler import library
+
+# images, channels, size, outputs, kernel, stride, padding, dilation, groups
+LAYERS = {
+    "many images": (8, 16, 16, 32, 3, 1, 1, 1, 1),
+    "one image": (1, 32, 24, 32, 3, 1, 1, 1, 1),
+    "strided: its weight gradient has more places than taps": (16, 16, 16, 32, 3, 2, 1, 1, 1),
+    "a result smaller than the kernel": (32, 64, 4, 128, 3, 2, 1, 1, 1),
+    "dilated": (8, 16, 20, 32, 3, 1, 2, 2, 1),
+    "groups, one image": (1, 32, 40, 64, 3, 1, 1, 1, 4),
+    "groups": (8, 32, 20, 64, 3, 1, 1, 1, 4),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_library_computes_what_eager_does(device, name):
+    """convolutions and their gradients through the host's library on a CPU device, equal to eager, no fallback"""
+    images, channels, size, outputs, kernel, stride, padding, dilation, groups = LAYERS[name]
+    torch.manual_seed(0)
+    x, w = torch.randn(images, channels, size, size), torch.randn(outputs, channels // groups, kernel, kernel)
+
+    def gradients(x, w):
+        x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+        y = F.conv2d(x, w, None, stride, padding, dilation, groups)
+        (y.sin() * y).sum().backward()
+        return y.detach(), x.grad, w.grad
+
+    expected = gradients(x, w)
+    before = torch.lazy.stats()
+    got = [t.cpu() for t in gradients(x.to(device), w.to(device))]
+    after = torch.lazy.stats()
+    for a, b in zip(expected, got, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-3 * a.abs().max().item())
+    assert after["host_ops"] == before["host_ops"]
+    if library(0):  # or, from the fourth size of one structure on, the host op by op (lazy_backend/variants.py)
+        assert sum(after[k] - before[k] for k in ("extern_calls", "ops_interpreted")) > 0
