@@ -224,14 +224,14 @@ class _Scheduler:
         outputs = [(self.locations[v], v) for v in anchor.outputs]
         tensors = [TensorRef(*at.ref, at.offset, v.dtype, v.shape, at.strides) for at, v in outputs]
         for source in lower_operands(self.fusion, group, self.locations):
-            view = source.view()
+            view, dtype = source.view(), source.dtype
             if view is None:
                 id = min([0, *self.temps]) - 1
-                self.temps[id] = prod(source.shape) * BY_NAME[source.dtype].bytes
+                self.temps[id] = prod(source.shape) * BY_NAME[dtype].bytes
                 self._loops(group, source.stored(("temp", id)))
                 view = ("temp", id), 0, contiguous(source.shape)
             ref, offset, strides = view
-            tensors.append(TensorRef(*ref, offset, source.dtype, source.shape, strides))
+            tensors.append(TensorRef(*ref, offset, dtype, source.shape, strides))
         attrs = json.dumps(anchor.attrs, sort_keys=True)
         self.result.launches.append(CoreCall(anchor.op, len(outputs), tuple(tensors), attrs, anchor.origin))
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -50,6 +50,15 @@ def seed() -> None:
     import torch
 
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def every_window_compiles(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """A compiler that fails costs a script speed only (the host takes over); a test must not miss it."""
+    yield
+    for record in caplog.get_records("call"):
+        if "could not be compiled" in record.getMessage():
+            pytest.fail(f"{record.getMessage()}\n{record.exc_text}")
 
 
 @pytest.fixture

@@ -77,10 +77,10 @@ class Source:
         return self.program.buffers[buffer].ref, start + at.const, tuple(steps.get(v, 0) for v in self.vars)
 
     def stored(self, ref: tuple[str, int]) -> Program:
-        """The program that computes it into `ref`, dense."""
+        """The program that computes it into `ref`, dense. The source is used up."""
         program, at = self.program, linear(identity(self.vars), contiguous(self.shape))
-        program.roots = []
-        program.stores.append(Store(program.buffer(ref, self.dtype), program.offset(ref, 0), at, self.root))
+        buffer, offset = program.buffer(ref, self.dtype), program.offset(ref, 0)
+        program.stores.append(Store(buffer, offset, at, program.roots.pop()))
         return program
 
     def varies(self, dims: Sequence[int]) -> bool:

@@ -166,12 +166,16 @@ uint64_t submit_action(int device, Cut cause, bool after_window, std::function<v
     // An upload is where a script's step begins, a boundary in its own words.
     const bool step = r.window && cause == Cut::kCopy && window_ops >= kShortest && r.window->nodes.size() >= window_ops / 8;
     cutting = step || (r.window && after_window);
-    if (cutting) submit_window(r, step ? Cut::kContent : cause);
+    if (step) cause = Cut::kContent;
+    if (cutting) submit_window(r, cause);
     Job job;
     job.action = std::move(action);
     ticket = executor(device).submit(std::move(job));
   }
-  if (cutting) note(Event::kCut, cut_name(cause));
+  if (cutting) {
+    note(Event::kCut, cut_name(cause));
+    executor(device).throttle();
+  }
   return ticket;
 }
 

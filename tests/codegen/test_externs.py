@@ -1,0 +1,71 @@
+"""Calls of a driver's library: operands that are views of memory go as they are, computed ones through one copy."""
+
+import functools
+
+import numpy as np
+
+from codegen import externs
+from codegen.plan import CoreCall, Plan, SlotInfo
+from codegen.schedule import plan
+from ops_core.array import Arr, emit
+from tests.codegen.case import Case, build
+from tests.codegen.run_plan import capabilities
+
+IMAGES = np.zeros((16, 8, 12, 12), np.float32)
+TAPS = np.zeros((16, 8, 3, 3), np.float32)
+
+
+def convolution(x: Arr, w: Arr, places: int = 12) -> Arr:
+    """3 x 3, padding 1, as long as `places` on each side."""
+    attrs = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "transposed": False, "output_padding": (0, 0),
+             "groups": 1}  # fmt: skip
+    return emit("convolution", (x, w), (x.shape[0], w.shape[0], places, places), "f32", **attrs)
+
+
+def planned(case: Case) -> tuple[Plan, list[CoreCall]]:
+    """The plan on a device with a library of convolutions, and its calls."""
+    slots = {n: SlotInfo(m.nbytes, case.dtypes[n]) for n, m in case.memory.items()}
+    result = plan(case.graph, slots, capabilities(), functools.partial(externs.claims, frozenset({"convolution"})))
+    return result, [launch for launch in result.launches if isinstance(launch, CoreCall)]
+
+
+def test_views_of_memory_and_the_result_are_passed_in_place():
+    def write(c):
+        x = c.view(c.slot(IMAGES), IMAGES.shape, (8 * 144, 144, 1, 12), 0)  # columns first
+        c.output(convolution(x, c.input(TAPS)))
+
+    result, (call,) = planned(build(write))
+    assert len(result.launches) == 1 and not result.temps
+    assert [(t.kind, t.sizes, t.strides) for t in call.tensors] == [
+        ("slot", (16, 16, 12, 12), (16 * 144, 144, 12, 1)),
+        ("slot", (16, 8, 12, 12), (8 * 144, 144, 1, 12)),
+        ("slot", (16, 8, 3, 3), (72, 9, 3, 1)),
+    ]
+
+
+def test_a_computed_operand_is_stored_once_before_the_call():
+    result, (call,) = planned(build(lambda c: c.output(convolution(c.input(IMAGES) * 2.0 + 1.0, c.input(TAPS)))))
+    copy, last = result.launches
+    assert last is call and not isinstance(copy, CoreCall)
+    assert [t.kind for t in call.tensors] == ["slot", "temp", "slot"]
+    assert [t.nbytes for t in result.temps] == [IMAGES.nbytes]
+
+
+def test_what_follows_reads_the_result_from_memory():
+    result, (call,) = planned(build(lambda c: c.output((convolution(c.input(IMAGES), c.input(TAPS)) * 2.0).sum((0, 1)))))
+    assert result.launches[0] is call and call.tensors[0].kind == "temp"
+    assert len(result.launches) == 2
+
+
+def test_only_the_places_of_a_convolution_that_are_used_are_computed():
+    def write(c):
+        c.output(convolution(c.input(IMAGES), c.input(TAPS)).slice(2, 0, 9) * 2.0)
+
+    _, (call,) = planned(build(write))
+    assert call.tensors[0].sizes == (16, 16, 9, 12)
+
+
+def test_a_small_convolution_stays_with_the_generated_kernels():
+    tiny = np.zeros((1, 8, 4, 4), np.float32)
+    result, calls = planned(build(lambda c: c.output(convolution(c.input(tiny), c.input(TAPS), 4))))
+    assert result.launches and not calls
