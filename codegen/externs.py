@@ -9,7 +9,7 @@ from ops_core.ir import Node
 
 # Multiplications below which a call is not worth waiting for the queue to run empty, some 20 us: about as long as a
 # core takes for this many. benchmarks: CNN demo.
-MIN_CONVOLUTION = 1 << 20
+MIN_CONVOLUTION = 1 << 22
 
 
 def claims(offered: frozenset[str], node: Node) -> bool:

@@ -85,11 +85,11 @@ std::string json_value(uint64_t bits, ArgRecipe::Type type) {
   return "{\"value\": " + text + "}";
 }
 
-// A launch, or a library's call, that began at `start` has ended.
-void note_time(lazy_kernel kernel, uint64_t start) {
+// A launch, or `count` calls of a library, that began at `start` have ended.
+void note_time(lazy_kernel kernel, uint64_t start, uint64_t count = 1) {
   std::lock_guard<std::mutex> lock(times_mutex);
   auto& time = times[reinterpret_cast<uintptr_t>(kernel)];
-  time.count++;
+  time.count += count;
   time.ns += now_ns() - start;
 }
 
@@ -282,7 +282,19 @@ void Executor::execute(const Plan& plan, const Window& window) {
 
   std::vector<lazy_arg> args;
   bool idle = false;  // host steps in a row wait once
+  std::vector<LibraryCall> calls;  // neighbours that run side by side
+  lazy_kernel called = nullptr;
+  const auto run_calls = [&] {
+    if (calls.empty()) return;
+    const uint64_t start = profiling ? now_ns() : 0;
+    if (!idle) d.synchronize();
+    idle = true;
+    run_library(d, calls);
+    if (start) note_time(called, start, calls.size());
+    calls.clear();
+  };
   for (const Step& step : plan.steps) {
+    if (step.kind != Step::kCoreOp || d.api->core_op) run_calls();  // the driver's own come after what waits
     if (step.kind == Step::kHost) {
       if (!idle) d.synchronize();
       idle = true;
@@ -348,16 +360,24 @@ void Executor::execute(const Plan& plan, const Window& window) {
       const uint64_t start = profiling ? now_ns() : 0;
       if (d.core_op(step.name.c_str(), step.outputs, static_cast<uint32_t>(tensors.size()), tensors.data(), attrs.c_str())) {
         idle = false;
-        if (start) d.synchronize();
+        if (start) {
+          d.synchronize();
+          note_time(step.kernel, start);
+        }
       } else {
-        if (!idle) d.synchronize();
-        idle = true;
-        run_library_op(d, step.name, tensors, attrs);
+        LibraryCall call{step.name, std::move(tensors), std::move(attrs)};
+        for (const auto& earlier : calls)
+          if (!call.independent(earlier)) {
+            run_calls();
+            break;
+          }
+        calls.push_back(std::move(call));
+        called = step.kernel;
       }
-      if (start) note_time(step.kernel, start);
       stats().extern_calls++;
     }
   }
+  run_calls();
   d.flush();
 }
 

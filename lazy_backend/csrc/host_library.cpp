@@ -28,16 +28,16 @@ class Pool {
     for (size_t i = 0; i < threads; ++i) std::thread([this] { loop(); }).detach();
   }
 
-  // task(0) .. task(parts - 1), each on a thread of its own; the first exception of any.
-  void run(size_t parts, const std::function<void(size_t)>& task) {
+  // All tasks, a thread each as far as there are threads; the first exception of any.
+  void run(const std::vector<std::function<void()>>& tasks) {
     std::lock_guard<std::mutex> one_at_a_time(run_mutex_);
     std::unique_lock<std::mutex> lock(mutex_);
-    task_ = &task;
-    next_ = 0, parts_ = left_ = parts;
+    tasks_ = &tasks;
+    next_ = 0, left_ = tasks.size();
     error_ = nullptr;
     start_.notify_all();
     finished_.wait(lock, [this] { return left_ == 0; });
-    task_ = nullptr;
+    tasks_ = nullptr;
     if (error_) std::rethrow_exception(error_);
   }
 
@@ -47,13 +47,12 @@ class Pool {
     const at::AutoDispatchBelowADInplaceOrView below;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
-      start_.wait(lock, [this] { return task_ && next_ < parts_; });
-      const auto* task = task_;
-      const size_t part = next_++;
+      start_.wait(lock, [this] { return tasks_ && next_ < tasks_->size(); });
+      const auto& task = (*tasks_)[next_++];
       lock.unlock();
       std::exception_ptr error;
       try {
-        (*task)(part);
+        task();
       } catch (...) {
         error = std::current_exception();
       }
@@ -72,8 +71,8 @@ class Pool {
 
   std::mutex run_mutex_, mutex_;
   std::condition_variable start_, finished_;
-  const std::function<void(size_t)>* task_ = nullptr;
-  size_t next_ = 0, parts_ = 0, left_ = 0;
+  const std::vector<std::function<void()>>* tasks_ = nullptr;
+  size_t next_ = 0, left_ = 0;
   std::exception_ptr error_;
 };
 
@@ -89,11 +88,13 @@ Pool& pool(size_t threads) {
   return *p;
 }
 
+using Tasks = std::vector<std::function<void()>>;
+
 struct Call {
   at::Tensor out;
   std::vector<at::Tensor> in;
   const std::string& attrs;
-  size_t threads;
+  size_t parts;  // into which it is to be split
 
   // The integers of "name": [1, 2] or "name": 3.
   std::vector<int64_t> ints(const std::string& name) const {
@@ -113,12 +114,12 @@ struct Call {
   bool flag(const std::string& name) const { return attrs.find("\"" + name + "\": true") != std::string::npos; }
 
   // task(first, last) over about equal shares of 0 .. n - 1.
-  void split(int64_t n, const std::function<void(int64_t, int64_t)>& task) const {
-    const auto parts = std::min<int64_t>(n, static_cast<int64_t>(threads));
-    pool(threads).run(static_cast<size_t>(parts), [&](size_t part) {
-      const auto i = static_cast<int64_t>(part);
-      task(n * i / parts, n * (i + 1) / parts);
-    });
+  Tasks split(int64_t n, const std::function<void(int64_t, int64_t)>& task) const {
+    const auto shares = std::min<int64_t>(n, static_cast<int64_t>(parts));
+    Tasks tasks;
+    for (int64_t i = 0; i < shares; ++i)
+      tasks.push_back([=] { task(n * i / shares, n * (i + 1) / shares); });
+    return tasks;
   }
 };
 
@@ -130,53 +131,56 @@ struct Geometry {
         none(stride.size(), 0), groups(c.ints("groups")[0]) {}
 };
 
-// out [N, O, ..] from x [N, C, ..], w [O, C / groups, ..]: by images, by outputs where there are too few.
-void forward(const Call& c, const Geometry& g) {
-  const auto &x = c.in[0], &w = c.in[1];
-  const auto run = [&](at::Tensor out, const at::Tensor& image, const at::Tensor& weight, int64_t groups) {
-    auto made = at::convolution(image, weight, {}, g.stride, g.padding, g.dilation, false, g.none, groups);
-    for (int64_t d = 2; d < out.dim(); ++d) made = made.slice(d, 0, out.size(d));  // only the first places are wanted
-    out.copy_(made);
-  };
-  if (x.size(0) >= static_cast<int64_t>(c.threads)) {
-    c.split(x.size(0), [&](int64_t a, int64_t b) { run(c.out.slice(0, a, b), x.slice(0, a, b), w, g.groups); });
-  } else if (g.groups == 1) {
-    c.split(w.size(0), [&](int64_t a, int64_t b) { run(c.out.slice(1, a, b), x, w.slice(0, a, b), 1); });
-  } else {
-    const int64_t outs = w.size(0) / g.groups, ins = w.size(1);
-    c.split(g.groups, [&](int64_t a, int64_t b) {
-      run(c.out.slice(1, a * outs, b * outs), x.slice(1, a * ins, b * ins), w.slice(0, a * outs, b * outs), b - a);
-    });
-  }
+// Whether to split by the channels of the weight: each part brings the whole other operand into the library's layout.
+bool by_channels(const Call& c, const Geometry& g) {
+  return g.groups == 1 && (c.in[1].numel() > c.in[0].numel() || c.in[0].size(0) < static_cast<int64_t>(c.parts));
 }
 
-// The gradient of a convolution's input, by images.
-void transposed(const Call& c, const Geometry& g) {
-  const auto &x = c.in[0], &w = c.in[1];
-  c.split(x.size(0), [&](int64_t a, int64_t b) {
-    auto out = c.out.slice(0, a, b);
-    out.copy_(std::get<0>(at::convolution_backward(x.slice(0, a, b), out, w, c10::nullopt, g.stride, g.padding, g.dilation,
-                                                   false, g.none, g.groups, {true, false, false})));
+// out [N, O, ..] from x [N, C, ..], w [O, C / groups, ..]: by images or by outputs.
+Tasks forward(const Call& c, const Geometry& g) {
+  const auto out = c.out, x = c.in[0], w = c.in[1];
+  const auto run = [g](at::Tensor to, const at::Tensor& image, const at::Tensor& weight, int64_t groups) {
+    auto made = at::convolution(image, weight, {}, g.stride, g.padding, g.dilation, false, g.none, groups);
+    for (int64_t d = 2; d < to.dim(); ++d) made = made.slice(d, 0, to.size(d));  // only the first places are wanted
+    to.copy_(made);
+  };
+  if (by_channels(c, g))
+    return c.split(w.size(0), [=](int64_t a, int64_t b) { run(out.slice(1, a, b), x, w.slice(0, a, b), 1); });
+  if (x.size(0) >= static_cast<int64_t>(c.parts))
+    return c.split(x.size(0), [=](int64_t a, int64_t b) { run(out.slice(0, a, b), x.slice(0, a, b), w, g.groups); });
+  const int64_t outs = w.size(0) / g.groups, ins = w.size(1);
+  return c.split(g.groups, [=](int64_t a, int64_t b) {
+    run(out.slice(1, a * outs, b * outs), x.slice(1, a * ins, b * ins), w.slice(0, a * outs, b * outs), b - a);
   });
+}
+
+// The gradient of a convolution's input, by images or by its channels.
+Tasks transposed(const Call& c, const Geometry& g) {
+  const auto out = c.out, grad = c.in[0], w = c.in[1];
+  const auto run = [g](at::Tensor to, const at::Tensor& gradient, const at::Tensor& weight) {
+    to.copy_(std::get<0>(at::convolution_backward(gradient, to, weight, c10::nullopt, g.stride, g.padding, g.dilation,
+                                                  false, g.none, g.groups, {true, false, false})));
+  };
+  if (by_channels(c, g))
+    return c.split(w.size(1), [=](int64_t a, int64_t b) { run(out.slice(1, a, b), grad, w.slice(1, a, b)); });
+  return c.split(grad.size(0), [=](int64_t a, int64_t b) { run(out.slice(0, a, b), grad.slice(0, a, b), w); });
 }
 
 // x [C / groups, groups * N, ..] with a "kernel" w [O, N, ..] larger than the result: the gradient of a weight
 // [O, C / groups, ..], by its outputs. Stride and dilation are exchanged.
-void weight_gradient(const Call& c, const Geometry& g) {
+Tasks weight_gradient(const Call& c, const Geometry& g) {
   const auto grad = c.in[1].transpose(0, 1), weight = c.out.transpose(0, 1);
   const int64_t images = grad.size(0), ins = c.in[0].size(0), outs = grad.size(1) / g.groups;
-  auto input = c.in[0].unflatten(1, {g.groups, images}).transpose(0, 2).flatten(1, 2);  // [N, (groups, C / groups), ..]
-  const auto run = [&](at::Tensor out, const at::Tensor& image, const at::Tensor& gradient, int64_t groups) {
-    out.copy_(std::get<1>(at::convolution_backward(gradient, image, out, c10::nullopt, g.dilation, g.padding, g.stride, false,
-                                                   g.none, groups, {false, true, false})));
+  const auto input = c.in[0].unflatten(1, {g.groups, images}).transpose(0, 2).flatten(1, 2);  // [N, (groups, C / groups), ..]
+  const auto run = [g](at::Tensor to, const at::Tensor& image, const at::Tensor& gradient, int64_t groups) {
+    to.copy_(std::get<1>(at::convolution_backward(gradient, image, to, c10::nullopt, g.dilation, g.padding, g.stride, false,
+                                                  g.none, groups, {false, true, false})));
   };
-  if (g.groups == 1) {
-    c.split(outs, [&](int64_t a, int64_t b) { run(weight.slice(0, a, b), input, grad.slice(1, a, b), 1); });
-  } else {
-    c.split(g.groups, [&](int64_t a, int64_t b) {
-      run(weight.slice(0, a * outs, b * outs), input.slice(1, a * ins, b * ins), grad.slice(1, a * outs, b * outs), b - a);
-    });
-  }
+  if (g.groups == 1)
+    return c.split(outs, [=](int64_t a, int64_t b) { run(weight.slice(0, a, b), input, grad.slice(1, a, b), 1); });
+  return c.split(g.groups, [=](int64_t a, int64_t b) {
+    run(weight.slice(0, a * outs, b * outs), input.slice(1, a * ins, b * ins), grad.slice(1, a * outs, b * outs), b - a);
+  });
 }
 
 // Whether w is a gradient: larger than the result, and of the size that a convolution with such a weight has.
@@ -191,14 +195,13 @@ bool of_weight(const Call& c, const Geometry& g) {
   return kernel > result;
 }
 
-void convolution(const Call& c) {
+Tasks convolution(const Call& c) {
   const Geometry g(c);
-  if (c.flag("transposed")) transposed(c, g);
-  else if (of_weight(c, g)) weight_gradient(c, g);
-  else forward(c, g);
+  if (c.flag("transposed")) return transposed(c, g);
+  return of_weight(c, g) ? weight_gradient(c, g) : forward(c, g);
 }
 
-const std::map<std::string, void (*)(const Call&)> kOps = {{"convolution", convolution}};
+const std::map<std::string, Tasks (*)(const Call&)> kOps = {{"convolution", convolution}};
 
 at::Tensor host_tensor(Device& device, const lazy_tensor& t) {
   TORCH_CHECK(t.dtype == LAZY_F32, "the host's library is used for float32");
@@ -223,20 +226,45 @@ std::vector<std::string> extern_ops(Device& device, const std::vector<std::strin
   return offered;
 }
 
-void run_library_op(Device& device, const std::string& name, const std::vector<lazy_tensor>& tensors,
-                    const std::string& attrs) {
-  std::vector<at::Tensor> views;
-  for (const auto& t : tensors) views.push_back(host_tensor(device, t));
+bool LibraryCall::independent(const LibraryCall& earlier) const {
+  const auto overlap = [](const lazy_tensor& a, const lazy_tensor& b) {
+    const auto end = [](const lazy_tensor& t) {
+      int64_t last = 0;
+      for (uint32_t d = 0; d < t.rank; ++d) last += (t.sizes[d] - 1) * t.strides[d];
+      return t.offset + static_cast<uint64_t>(last + 1) * sizeof(float);
+    };
+    return a.mem == b.mem && a.offset < end(b) && b.offset < end(a);
+  };
+  if (overlap(tensors[0], earlier.tensors[0])) return false;
+  for (size_t i = 1; i < tensors.size(); ++i)
+    if (overlap(tensors[i], earlier.tensors[0])) return false;
+  for (size_t i = 1; i < earlier.tensors.size(); ++i)
+    if (overlap(tensors[0], earlier.tensors[i])) return false;
+  return true;
+}
+
+void run_library(Device& device, const std::vector<LibraryCall>& calls) {
   const size_t threads = std::max(1u, device.props.compute_units);
-  const auto op = kOps.find(name);
-  TORCH_CHECK(op != kOps.end(), "the driver does not offer the core op ", name);
-  std::string what = name + " " + attrs;
-  for (const auto& t : views) what += " " + c10::str(t.sizes(), t.strides());
-  try {
-    op->second(Call{views[0], {views.begin() + 1, views.end()}, attrs, threads});
-  } catch (const std::exception& error) {
-    TORCH_CHECK(false, "the host's library failed at ", what, ": ", error.what());
+  Tasks tasks;
+  for (const LibraryCall& call : calls) {
+    std::vector<at::Tensor> views;
+    for (const auto& t : call.tensors) views.push_back(host_tensor(device, t));
+    const auto op = kOps.find(call.name);
+    TORCH_CHECK(op != kOps.end(), "the driver does not offer the core op ", call.name);
+    std::string what = call.name + " " + call.attrs;
+    for (const auto& t : views) what += " " + c10::str(t.sizes(), t.strides());
+    // A part brings its operands into the library's layout anew: whole calls side by side cost less than halves.
+    const size_t parts = std::max<size_t>(1, threads / calls.size());
+    for (auto& task : op->second(Call{views[0], {views.begin() + 1, views.end()}, call.attrs, parts}))
+      tasks.push_back([what, task] {
+        try {
+          task();
+        } catch (const std::exception& error) {
+          TORCH_CHECK(false, "the host's library failed at ", what, ": ", error.what());
+        }
+      });
   }
+  pool(threads).run(tasks);
 }
 
 }  // namespace lazy

@@ -12,8 +12,16 @@ namespace lazy {
 // whose memory the host sees.
 std::vector<std::string> extern_ops(Device& device, const std::vector<std::string>& names);
 
-// Runs one, in full, on memory that no queued command touches. tensors: outputs first; attrs: JSON.
-void run_library_op(Device& device, const std::string& name, const std::vector<lazy_tensor>& tensors,
-                    const std::string& attrs);
+struct LibraryCall {
+  std::string name;
+  std::vector<lazy_tensor> tensors;  // outputs first; one output
+  std::string attrs;                 // JSON
+
+  // Whether it may run beside `earlier`: neither writes what the other reads or writes.
+  bool independent(const LibraryCall& earlier) const;
+};
+
+// Runs calls that are independent of each other, in full, on memory that no queued command touches.
+void run_library(Device& device, const std::vector<LibraryCall>& calls);
 
 }  // namespace lazy
