@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from codegen.fusion import Fusion
@@ -24,9 +24,10 @@ class Location:
     offset: int = 0
 
     @staticmethod
-    def temp(value: Value) -> Location:
-        """An intermediate that lies dense."""
-        return Location(("temp", value.id), contiguous(value.shape))
+    def temp(value: Value, order: Sequence[int]) -> Location:
+        """An intermediate that lies dense, `order` of its dims from the outermost to the innermost."""
+        outer_first = contiguous([value.shape[d] for d in order])
+        return Location(("temp", value.id), tuple(outer_first[order.index(d)] for d in range(len(order))))
 
     @staticmethod
     def slot(node: Node) -> Location:

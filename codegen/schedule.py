@@ -46,9 +46,19 @@ def plan(
     graph: Graph, slots: Mapping[int, SlotInfo], caps: Any, extern: Callable[[Node], bool] = lambda node: False
 ) -> Plan:
     """The plan of a graph over `slots` on a device with capabilities `caps`. extern: whether a library has the node."""
-    fusion = Fusion(rewrite(graph, caps), caps.max_kernel_args // 2, extern)
+    graph = rewrite(graph, caps)
+    fusion = Fusion(graph, caps.max_kernel_args // 2, extern)
     regroup(fusion)
-    return _Scheduler(fusion, caps).plan()
+    return _Scheduler(fusion, caps, permuted(graph)).plan()
+
+
+def permuted(graph: Graph) -> dict[Value, tuple[int, ...]]:
+    """Values that are read in one permutation of their dims only, as gradients of weights often are."""
+    readings: dict[Value, set[tuple[int, ...] | None]] = {}
+    for node in graph.nodes:
+        for value in node.inputs:
+            readings.setdefault(value, set()).add(node.attrs["dims"] if node.op == "permute" else None)
+    return {value: dims for value, (dims, *others) in readings.items() if dims and not others}
 
 
 # Flat forms by structure: of programs, and one representative of all lengths.
@@ -77,8 +87,8 @@ class _Batch:
 
 
 class _Scheduler:
-    def __init__(self, fusion: Fusion, caps: Any):
-        self.fusion, self.caps = fusion, caps
+    def __init__(self, fusion: Fusion, caps: Any, permuted: Mapping[Value, tuple[int, ...]]):
+        self.fusion, self.caps, self.permuted = fusion, caps, permuted
         self.result = Plan()
         self.temps: dict[int, int] = {}  # temp id -> bytes
         self.locations: dict[Value, Location] = {}
@@ -166,7 +176,7 @@ class _Scheduler:
                 if group.index.get(value) == index and self.fusion.final(store):
                     self.locations[value] = Location.slot(store)
         for value in wanted - self.locations.keys():
-            self.locations[value] = Location.temp(value)
+            self.locations[value] = Location.temp(value, self.permuted.get(value, range(len(value.shape))))
             self.temps[value.id] = nbytes(value)
         return live[::-1]
 

@@ -31,12 +31,16 @@ void write_bytes(Buffer* buffer, const void* source, uint64_t nbytes) {
   const bool fresh = !buffer->has_data && buffer->window == 0;
   if (fresh) buffer->born = current_frame();
   if (fresh && device(buffer->device).props.host_visible && ex.idle()) {
-    GilRelease free;
-    buffer->allocate();
-    std::memcpy(buffer->block->host, source, nbytes);
+    {
+      GilRelease free;
+      buffer->allocate();
+      std::memcpy(buffer->block->host, source, nbytes);
+    }
     buffer->has_data = true;
+    cut_at_upload(buffer->device);  // here too: whether the device idled must not decide what a window is
     return;
   }
+  cut_at_upload(buffer->device);
   auto keep = BufferPtr::reclaim_copy(buffer);
   auto staged = std::make_shared<std::vector<char>>(static_cast<const char*>(source), static_cast<const char*>(source) + nbytes);
   buffer->has_data = true;

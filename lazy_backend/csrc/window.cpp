@@ -31,7 +31,7 @@ constexpr uint64_t kMaxPendingBytes = 1ull << 30;
 // Windows of fixed length drift: a loop of 150 ops would give other windows in each of its turns, and each is a compile.
 // So a window ends where the last ops hash low, which is at the same places of a loop's body whatever the phase:
 //  - from a quarter of the greatest length on, at a hash in the lowest 1/128. A training step of some hundred ops has a few;
-//  - from an eighth on, at an upload, with which the steps of most scripts begin (`submit_action`);
+//  - from an eighth on, at an upload, with which the steps of most scripts begin (`cut_at_upload`);
 //  - from half on, at the first hash as low as the lowest between those two marks. A short loop has its lowest hash there.
 // benchmarks: plans compiled after the second step of the demos.
 constexpr int kContentBits = 7;
@@ -157,25 +157,30 @@ uint64_t cut(int device, Cut cause) {
   return ticket;
 }
 
+void cut_at_upload(int device) {
+  auto& r = recorder(device);
+  {
+    std::lock_guard<std::mutex> lock(r.mutex);
+    if (!r.window || window_ops < kShortest || r.window->nodes.size() < window_ops / 8) return;
+    submit_window(r, Cut::kContent);
+  }
+  note(Event::kCut, cut_name(Cut::kContent));
+  executor(device).throttle();
+}
+
 uint64_t submit_action(int device, Cut cause, bool after_window, std::function<void(Device&)> action) {
   auto& r = recorder(device);
   bool cutting;
   uint64_t ticket;
   {
     std::lock_guard<std::mutex> lock(r.mutex);
-    // An upload is where a script's step begins, a boundary in its own words.
-    const bool step = r.window && cause == Cut::kCopy && window_ops >= kShortest && r.window->nodes.size() >= window_ops / 8;
-    cutting = step || (r.window && after_window);
-    if (step) cause = Cut::kContent;
+    cutting = r.window && after_window;
     if (cutting) submit_window(r, cause);
     Job job;
     job.action = std::move(action);
     ticket = executor(device).submit(std::move(job));
   }
-  if (cutting) {
-    note(Event::kCut, cut_name(cause));
-    executor(device).throttle();
-  }
+  if (cutting) note(Event::kCut, cut_name(cause));
   return ticket;
 }
 

@@ -81,8 +81,10 @@ enum class Cut { kRead, kFull, kBytes, kSync, kHostOp, kCopy, kEvent, kBoundary,
 const char* cut_name(Cut cause);
 uint64_t cut(int device, Cut cause);
 
-// Queue something else in order, after what is recorded so far or (a fresh buffer's upload)
-// before it; before an upload a window that is long enough ends). Returns its ticket.
+// An upload is where a script's step begins, a boundary in its own words: a window that is long enough ends there.
+void cut_at_upload(int device);
+
+// Queue something else in order, after what is recorded so far or (a fresh buffer's upload) before it. Returns its ticket.
 uint64_t submit_action(int device, Cut cause, bool after_window, std::function<void(Device&)> action);
 
 }  // namespace lazy

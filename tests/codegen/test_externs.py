@@ -11,7 +11,7 @@ from ops_core.array import Arr, emit
 from tests.codegen.case import Case, build
 from tests.codegen.run_plan import capabilities
 
-IMAGES = np.zeros((16, 8, 12, 12), np.float32)
+IMAGES = np.zeros((64, 8, 12, 12), np.float32)
 TAPS = np.zeros((16, 8, 3, 3), np.float32)
 
 
@@ -37,8 +37,8 @@ def test_views_of_memory_and_the_result_are_passed_in_place():
     result, (call,) = planned(build(write))
     assert len(result.launches) == 1 and not result.temps
     assert [(t.kind, t.sizes, t.strides) for t in call.tensors] == [
-        ("slot", (16, 16, 12, 12), (16 * 144, 144, 12, 1)),
-        ("slot", (16, 8, 12, 12), (8 * 144, 144, 1, 12)),
+        ("slot", (64, 16, 12, 12), (16 * 144, 144, 12, 1)),
+        ("slot", (64, 8, 12, 12), (8 * 144, 144, 1, 12)),
         ("slot", (16, 8, 3, 3), (72, 9, 3, 1)),
     ]
 
@@ -62,10 +62,19 @@ def test_only_the_places_of_a_convolution_that_are_used_are_computed():
         c.output(convolution(c.input(IMAGES), c.input(TAPS)).slice(2, 0, 9) * 2.0)
 
     _, (call,) = planned(build(write))
-    assert call.tensors[0].sizes == (16, 16, 9, 12)
+    assert call.tensors[0].sizes == (64, 16, 9, 12)
 
 
 def test_a_small_convolution_stays_with_the_generated_kernels():
     tiny = np.zeros((1, 8, 4, 4), np.float32)
     result, calls = planned(build(lambda c: c.output(convolution(c.input(tiny), c.input(TAPS), 4))))
     assert result.launches and not calls
+
+
+def test_a_result_that_is_read_in_another_order_lies_in_that_order():
+    def write(c):
+        c.output(convolution(c.input(IMAGES), c.input(TAPS)).transpose(0, 1) * 2.0)
+
+    result, (call,) = planned(build(write))
+    assert call.tensors[0].strides == (144, 64 * 144, 12, 1)
+    assert len(result.launches) == 2
