@@ -8,7 +8,7 @@ from typing import Any
 
 from codegen.groups import REDUCTIONS
 from codegen.kernels.reduction import identity
-from ops_core.array import Arr, building, emit, map_, matmul, where
+from ops_core.array import Arr, building, emit, emit_multi, map_, matmul, where
 from ops_core.composites import copy_node, expand_all
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
@@ -106,6 +106,17 @@ def _cropped_convolution(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tupl
     return (emit("convolution", operands, node.outputs[0].shape, inputs[0].dtype, **source.attrs),)
 
 
+def _store_unpermuted(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | None:
+    """A convolution stored in another order of its dims, as gradients of weights are, writes that order itself."""
+    source, a = inputs[0].v.node, node.attrs
+    if source.op != "permute" or source.inputs[0].node.op != "convolution":
+        return None
+    order = source.attrs["dims"]
+    strides = tuple(a["strides"][order.index(d)] for d in range(len(order)))
+    value = Arr(source.inputs[0])
+    return emit_multi("store", [value], [], slot=a["slot"], sizes=value.shape, strides=strides, offset=a["offset"])
+
+
 # Below the smallest normal float32, exponents are read after scaling by this power of two.
 FREXP_SCALE = 64
 
@@ -127,6 +138,6 @@ def _frexp(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | 
 
 
 RULES: dict[str, Rule] = {
-    "matmul": _shared_factor, "map": _frexp, "slice": _cropped_convolution,
+    "matmul": _shared_factor, "map": _frexp, "slice": _cropped_convolution, "store": _store_unpermuted,
     **dict.fromkeys(sorted(REDUCTIONS), _split_reduction),
 }  # fmt: skip

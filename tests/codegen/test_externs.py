@@ -78,3 +78,14 @@ def test_a_result_that_is_read_in_another_order_lies_in_that_order():
     result, (call,) = planned(build(write))
     assert call.tensors[0].strides == (144, 64 * 144, 12, 1)
     assert len(result.launches) == 2
+
+
+def test_a_result_that_is_kept_in_another_order_is_written_there():
+    def write(c):
+        gradient = convolution(c.input(IMAGES), c.input(TAPS)).transpose(0, 1)
+        c.output(gradient)
+        c.output(gradient * 2.0)
+
+    result, (call,) = planned(build(write))
+    assert (call.tensors[0].kind, call.tensors[0].strides) == ("slot", (144, 64 * 144, 12, 1))
+    assert len(result.launches) == 2 and not result.temps
