@@ -1,4 +1,4 @@
-"""Runs the example scripts on eager CPU and on the lazy device and compares them, side by side.
+"""Runs the example scripts on eager CPU and on the lazy device and compares them, in turns.
 
 python examples/run_demo.py [gpt cnn stencil] [--json]
 
@@ -8,11 +8,14 @@ The scripts know nothing of lazy; each run is a process of its own. Exits with 1
 import argparse
 import importlib
 import json
+import os
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+DEVICES = ("cpu", "lazy")
 DEMOS = {"gpt": 100, "cnn": 100, "stencil": 300}  # steps
 READ_EVERY = 10  # steps between two looks at the loss, as training scripts do
 WARM_STEPS = 20  # not timed
@@ -49,9 +53,11 @@ def measure(name: str, device: str) -> dict[str, Any]:
             value.item()
             now = time.perf_counter()
             chunks.append((now - mark) / READ_EVERY)
-            mark = now
         if lazy and step == steps - 1:
             counters.append(torch.lazy.stats())
+        if step % READ_EVERY == READ_EVERY - 1:
+            os.kill(os.getpid(), signal.SIGSTOP)  # the other device's turn
+            mark = time.perf_counter()
 
     steps = DEMOS[name]
     result = importlib.import_module(name).run(device, steps, report)
@@ -96,11 +102,29 @@ def write_report(name: str, stats: dict[str, Any]) -> Path:
     return path
 
 
-def run_apart(name: str, device: str) -> dict[str, Any]:
-    """`measure` in a fresh process."""
-    command = [sys.executable, __file__, name, "--measure", device]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+def take_turns(name: str) -> Iterator[dict[str, dict[str, Any]]]:
+    """`measure` on both devices, each in a process of its own, some steps each in turn, so that a machine that is fast
+    or slow for a while is so for both. Yields the rows that are complete after each turn."""
+    command = [sys.executable, __file__, name, "--measure"]
+    running: dict[str, subprocess.Popen[str]] = {}
+    rows: dict[str, dict[str, Any]] = {}
+    while len(rows) < len(DEVICES):
+        for device in DEVICES:
+            if device in rows:
+                continue
+            if device in running:
+                running[device].send_signal(signal.SIGCONT)
+            else:
+                running[device] = subprocess.Popen([*command, device], stdout=subprocess.PIPE, text=True)
+            child = running[device]
+            if os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT).si_code == os.CLD_STOPPED:
+                os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+            else:
+                text, _ = child.communicate()
+                if child.returncode:
+                    raise subprocess.CalledProcessError(child.returncode, child.args)
+                rows[device] = json.loads(text.splitlines()[-1])
+            yield rows
 
 
 def compare(cpu: dict[str, Any], lazy: dict[str, Any]) -> dict[str, Any]:
@@ -156,9 +180,11 @@ def main() -> int:
         return 0
 
     console = Console(stderr=args.json)
-    runs = [(name, device) for name in args.names or DEMOS for device in ("cpu", "lazy")]
-    done = {run: run_apart(*run) for run in track(runs, "demos on cpu and on lazy", console=console)}
-    compared = {name: compare(done[name, "cpu"], done[name, "lazy"]) for name, device in runs if device == "cpu"}
+    compared = {}
+    for name in args.names or DEMOS:
+        turns = len(DEVICES) * (DEMOS[name] // READ_EVERY + 1)
+        *_, rows = track(take_turns(name), f"{name}, cpu and lazy in turns", turns, console=console)
+        compared[name] = compare(**rows)
     if args.json:
         print(json.dumps(compared))
     else:
