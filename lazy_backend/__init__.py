@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["explain", "kernel", "report"]
+__all__ = ["explain", "kernel", "precompile", "report"]
 
 
 def _autoload() -> None:
@@ -24,7 +24,11 @@ def _autoload() -> None:
 
 
 def _compile(window: dict) -> dict:
-    """The executor's way into the compiler, which is imported with the first window."""
+    """The executor's way to an archive, or into the compiler, which is imported with the first window that needs it."""
+    from lazy_backend import archive
+
+    if plan := archive.plan(window):
+        return plan
     from lazy_backend import compiler
 
     return compiler.compile_window(window)
@@ -35,6 +39,10 @@ def __getattr__(name: str) -> Any:
         from lazy_backend import custom
 
         return custom.kernel
+    if name == "precompile":
+        from lazy_backend import archive
+
+        return archive.precompile
     if name in __all__:
         explaining = importlib.import_module("lazy_backend.report.explain")
         # The function, not the package of that name that importing it has just put here.

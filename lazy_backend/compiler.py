@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -22,10 +21,11 @@ from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
 from codegen.plan import Arg, CoreCall, Launch, Plan
 from codegen.printer import print_kernel
-from lazy_backend import _C, cache, config, custom
+from lazy_backend import _C, archive, cache, config, custom
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
+from lazy_backend.kernels import NoCompile, described, library_handle, loaded
 from lazy_backend.report.explain import KernelReport, WindowReport
 from lazy_backend.variants import Family
 
@@ -42,17 +42,6 @@ def capabilities(device: int) -> Capabilities:
 def library(device: int) -> frozenset[str]:
     """The core ops that the device's driver, or the host's library in its place, offers beside generated kernels."""
     return frozenset(_C.extern_ops(device, list(externs.CLAIMS)))
-
-
-# What each kernel handle computes, for profiles: op names, first user line.
-described: dict[int, str] = {}
-
-
-def library_handle(op: str) -> int:
-    """A number that stands for a library's op in profiles; no kernel's handle, which is an address."""
-    handle = 1 + list(externs.CLAIMS).index(op)
-    described[handle] = f"library: {op}"
-    return handle
 
 
 # Loaded kernels by (device, MLIR without its name), and the structures that windows have had, by their key.
@@ -79,25 +68,6 @@ def kernel(device: int, mlir: str, name: str, line: str) -> int:
     return _kernels[key]
 
 
-def loaded(device: int, entry: str, name: str, line: str, text: Callable[[], str]) -> int:
-    """The handle of a kernel whose binary is in the persistent cache under `entry`, or is built from `text()` now."""
-    binary = cache.load(entry)
-    if binary is not None:
-        try:
-            return _C.create_kernel(device, _C.build_program(device, binary, True, ""), name)
-        except RuntimeError as error:
-            log.warning("dropped a cached kernel that the driver does not take: %s", error)
-            cache.drop(entry)
-    if config.COMPILE.get() == "never":
-        raise NoCompile(
-            f"LAZY_COMPILE=never, and no kernel {name} is in the cache for {line}; run once with LAZY_COMPILE=sync"
-        )
-    program = _C.build_program(device, text().encode(), False, "")
-    _C.count_built()
-    cache.store(entry, _C.program_binary(device, program))
-    return _C.create_kernel(device, program, name)
-
-
 # Where `lazy_backend.explain` gathers what is compiled, while it runs.
 captured: list[WindowReport] | None = None
 
@@ -120,16 +90,16 @@ def capture(window: Window, plans: list[Plan], steps: list[tuple]) -> None:
     captured.append(WindowReport([n.op for n in window.nodes], [n.line for n in window.nodes], kernels, host))
 
 
-class NoCompile(RuntimeError):
-    """LAZY_COMPILE=never, and a kernel is in neither memory nor the cache."""
-
-
 def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     """The plan of a window, as plain objects for csrc/module.cpp: compiled, or the rung below it for now."""
     window = Window.from_recorded(source)
     if len(_families) >= MAX_FAMILIES:
         _families.clear()
     family = _families.setdefault(source["structure"], Family())
+    if archive.recording is not None:
+        plan = compiled(window, family)
+        archive.recording.take(source, plan)
+        return plan
     if captured is None and interpretable(window):
         if family.rare(source["sizes"]):
             return op_by_op(window, "interpret")
@@ -173,7 +143,7 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
     arena = 0
     segments, statics = functionalize(window)
     for op, names in statics:
-        _C.mark_static_scalars(op, sorted(names))
+        archive.mark_static(op, names)
     for segment in segments:
         if segment.host_node is not None:
             node = window.nodes[segment.host_node]

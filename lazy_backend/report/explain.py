@@ -73,7 +73,7 @@ def explain(fn: Callable[..., Any], *args: Any) -> Explanation:
 
 def report() -> str:
     """What the device has done since the last `torch.lazy.reset_stats()`, readable: counters, cuts, fallbacks, kernels."""
-    from lazy_backend import compiler
+    from lazy_backend.kernels import described
 
     stats = torch.lazy.stats()
     by_name, by_cause = stats.pop("host_ops_by_name"), stats.pop("cuts_by_cause")
@@ -83,5 +83,5 @@ def report() -> str:
     text += ["", "ops that ran on the CPU"] + [
         f"  {name:<40}{count:>8}" for name, count in by_name.items() or {"none": 0}.items()
     ]
-    text += ["", "kernels loaded"] + [f"  {what}" for what in compiler.described.values()]
+    text += ["", "kernels loaded"] + [f"  {what}" for what in described.values()]
     return "\n".join(text)
