@@ -24,11 +24,14 @@ def _autoload() -> None:
 
 
 def _compile(window: dict) -> dict:
-    """The executor's way to an archive, or into the compiler, which is imported with the first window that needs it."""
-    from lazy_backend import archive
+    """The executor's way to the archive and the cache, or to the compiler, which is imported when it is needed."""
+    from lazy_backend import archive, plans
+    from lazy_backend.report import explain
 
-    if plan := archive.plan(window):
-        return plan
+    if archive.recording is None and explain.captured is None:
+        plan = archive.plan(window) or plans.remembered(window)
+        if plan:
+            return plan
     from lazy_backend import compiler
 
     return compiler.compile_window(window)

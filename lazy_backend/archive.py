@@ -5,7 +5,7 @@ is found by its description (lazy_backend.identity), without looking into any IR
 lazy_backend.pack), by key:
 
     digest of "about"                 JSON: format, torch, device, window length, static arguments, the plans' keys
-    digest of "plan" + window         JSON: arena, slots, steps; kernels as (digest, function, description)
+    digest of "plan" + window         the plan (lazy_backend.plans)
     digest of "window" + window       the description, deflated, for the error that explains a missing window
     digest of a binary                the driver's binary of a kernel
 
@@ -21,15 +21,14 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lazy_backend import _C, config, identity, kernels, pack
+from lazy_backend import _C, config, identity, kernels, pack, plans
 from lazy_backend.driver import abi
-from lazy_backend.identity import Description
 
 log = logging.getLogger("lazy_backend.archive")
 
@@ -38,15 +37,6 @@ FORMAT = 1
 _ABOUT = hashlib.sha256(b"about").digest()
 # A description of a window of 512 ops has 200 KB; one that says it unpacks to more than this is not one.
 _MAX_TEXT = 64 << 20
-
-# Arguments whose scalars compiled code knows, by op: what the compiler has told the recorder since the start.
-statics: dict[str, set[str]] = {}
-
-
-def mark_static(op: str, names: set[str]) -> None:
-    """From now on the scalars of these arguments are part of what a window is."""
-    statics.setdefault(op, set()).update(names)
-    _C.mark_static_scalars(op, sorted(names))
 
 
 def _key(kind: str, digest: bytes) -> bytes:
@@ -81,65 +71,32 @@ class Recording:
             return
         blobs: dict[bytes, bytes] = {}
         keys = []
+
+        def keep(handle: int) -> tuple[str, str]:
+            binary, function = kernels.binary_of(handle)
+            if not binary:
+                raise RuntimeError("the driver gives no binaries of its kernels, so a run on it cannot be recorded")
+            digest = hashlib.sha256(binary).digest()
+            blobs[digest] = binary
+            return digest.hex(), function
+
         for window, plan in self._taken:
-            description = identity.describe(window, statics)
+            description = identity.describe(window, identity.statics)
             digest = description.digest()
             keys.append(digest.hex())
-            written = _written(plan, description, window["scalars"], blobs)
-            blobs[_key("plan", digest)] = json.dumps(written, separators=(",", ":")).encode()
+            blobs[_key("plan", digest)] = plans.written(plan, description, window["scalars"], keep)
             blobs[_key("window", digest)] = zlib.compress(description.text().encode())
         about = {
             "format": FORMAT,
             "torch": torch.__version__,
             "device": _device(0),
             "window": _C.window(),
-            "statics": {op: sorted(names) for op, names in statics.items()},
+            "statics": {op: sorted(names) for op, names in identity.statics.items()},
             "windows": keys,
         }
         blobs[_ABOUT] = json.dumps(about).encode()
         pack.write(path, blobs)
         log.info("%d windows in %s", len(keys), path)
-
-
-def _written(
-    plan: Mapping[str, Any], window: Description, scalars: Sequence[float], blobs: dict[bytes, bytes]
-) -> dict[str, Any]:
-    """The plan as JSON takes it: kernels by number, scalars as in the description. Adds binaries to `blobs`."""
-    numbers = dict(zip(window.scalars, range(len(window.scalars)), strict=True))
-    used: dict[int, int] = {}
-
-    def kernel(handle: int) -> int:
-        return used.setdefault(handle, len(used))
-
-    def argument(arg: tuple) -> list:
-        kind, value, type = arg
-        if kind != "scalar":
-            return [kind, value, type]
-        # A scalar that is part of what the window is, since it was recorded, is the number that it was.
-        return [kind, numbers[value], type] if value in numbers else ["bytes", scalars[value], type]
-
-    steps: list[list] = []
-    for step in plan["steps"]:
-        match step:
-            case ("launch", handle, work, group, args):
-                steps.append(["launch", kernel(handle), list(work), list(group), [argument(a) for a in args]])
-            case ("core", op, attrs, outputs, tensors, handle):
-                places = [[argument(place), *rest] for place, *rest in tensors]
-                steps.append(["core", op, attrs, outputs, places, kernels.library_op(handle)])
-            case (kind, node):
-                steps.append([kind, node])
-    table = []
-    for handle in used:
-        binary, function = kernels.binary_of(handle)
-        if not binary:
-            raise RuntimeError("the driver gives no binaries of its kernels, so a run on it cannot be recorded")
-        digest = hashlib.sha256(binary).digest()
-        blobs[digest] = binary
-        table.append([digest.hex(), function, kernels.described.get(handle, "")])
-    return {
-        "arena_bytes": plan["arena_bytes"], "slots": list(plan["slots"]), "scalars": len(window.scalars),
-        "steps": steps, "kernels": table,
-    }  # fmt: skip
 
 
 recording: Recording | None = None
@@ -209,7 +166,7 @@ class Archive:
     def apply_statics(self) -> None:
         """Tells the recorder what it had learnt when the archive was recorded. Before the first op."""
         for op, names in self._about["statics"].items():
-            mark_static(op, set(names))
+            identity.mark_static(op, set(names))
 
     @functools.cache  # noqa: B019 - one archive a process
     def mismatch(self, device: int) -> str:
@@ -225,30 +182,15 @@ class Archive:
         blob = self._pack.get(_key("plan", identity.describe(window).digest()))
         if blob is None:
             return None
-        plan = json.loads(blob)
-        _check(plan, window, self.path)
-        handles = [self._kernel(window["device"], *row) for row in plan["kernels"]]
-        steps: list[tuple] = []
-        for step in plan["steps"]:
-            match step:
-                case ["launch", number, work, group, args]:
-                    steps.append(("launch", handles[number], work, group, [tuple(a) for a in args]))
-                case ["core", op, attrs, outputs, tensors, of_library]:
-                    places = [(tuple(place), *rest) for place, *rest in tensors]
-                    handle = kernels.library_handle(of_library) if of_library else 0
-                    steps.append(("core", op, attrs, outputs, places, handle))
-                case [kind, node]:
-                    if kind == "host":
-                        op, *_, line = window["nodes"][node]
-                        _C.announce_host_op(op, line)
-                    steps.append((kind, node))
-        return {"arena_bytes": plan["arena_bytes"], "slots": plan["slots"], "steps": steps, "once": False}
+        try:
+            return plans.read(blob, window, functools.partial(self._kernel, window["device"]))
+        except plans.Misfit as error:
+            raise pack.BadPack(f"{self.path}: {error}") from error
 
-    def _kernel(self, device: int, digest: str, function: str, description: str) -> int:
+    def _kernel(self, device: int, digest: str, function: str) -> int:
         key = (device, digest, function)
         if key not in self._handles:
-            self._handles[key] = handle = kernels.from_binary(device, self._pack[bytes.fromhex(digest)], function)
-            kernels.described[handle] = description
+            self._handles[key] = kernels.from_binary(device, self._pack[bytes.fromhex(digest)], function)
         return self._handles[key]
 
     def missing(self, window: Mapping[str, Any]) -> str:
@@ -275,33 +217,6 @@ def _inflated(blob: bytes) -> str:
     return text.decode()
 
 
-_KINDS = {"slot", "temp", "bytes", "scalar", "local"}
-
-
-def _check(plan: Mapping[str, Any], window: Mapping[str, Any], path: Any) -> None:
-    """What the executor takes on trust: numbers of slots, scalars, nodes and kernels, offsets inside the arena."""
-    bounds = {"slot": len(window["slots"]), "scalar": len(window["scalars"]), "temp": max(plan["arena_bytes"], 1)}
-    ranges = [(slot, len(window["slots"])) for slot in plan["slots"]]
-    for step in plan["steps"]:
-        match step:
-            case ["launch", number, [_, _, _], [_, _, _], args]:
-                ranges.append((number, len(plan["kernels"])))
-            case ["core", str(), str(), _, tensors, str()]:
-                args = [tensor[0] for tensor in tensors]
-            case ["host" | "interpret", node]:
-                args = []
-                ranges.append((node, len(window["nodes"])))
-            case _:
-                raise pack.BadPack(f"{path}: a plan has a step {step[0]!r}, which this version does not know")
-        for kind, value, _ in args:
-            if kind not in _KINDS or (kind == "slot" and value not in plan["slots"]):
-                raise pack.BadPack(f"{path}: a plan has an argument {kind!r} {value!r} that it cannot have")
-            if kind in bounds:
-                ranges.append((value, bounds[kind]))
-    if plan["scalars"] != bounds["scalar"] or any(not isinstance(n, int) or not 0 <= n < end for n, end in ranges):
-        raise pack.BadPack(f"{path}: a plan does not fit its window")
-
-
 opened: Archive | None = None
 
 
@@ -318,7 +233,7 @@ def plan(window: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Raises `kernels.NoCompile`, saying what is missing, where LAZY_COMPILE=never forbids to make one instead.
     """
-    if opened is None or recording is not None:
+    if opened is None:
         return None
     found = opened.plan(window)
     if found is None and config.COMPILE.get() == "never":

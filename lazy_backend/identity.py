@@ -14,8 +14,20 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lazy_backend import _C
+
 SCALAR_KINDS = ("f64", "i64", "bool", "c128")  # csrc/window.h, ScalarKind
 _NUMBER = {"f64": float, "i64": int, "bool": bool}
+
+
+# Arguments whose scalars are part of what a window is, by op: what the compiler has told the recorder since the start.
+statics: dict[str, set[str]] = {}
+
+
+def mark_static(op: str, names: set[str]) -> None:
+    """From now on the recorder writes the scalars of these arguments as numbers."""
+    statics.setdefault(op, set()).update(names)
+    _C.mark_static_scalars(op, sorted(names))
 
 
 class Description(NamedTuple):

@@ -14,6 +14,8 @@ described: dict[int, str] = {}
 
 # (device, program, function) of each handle. Kernels and programs live as long as the process.
 _programs: dict[int, tuple[int, int, str]] = {}
+# Under which name the persistent cache has the binary of a handle.
+entries: dict[int, str] = {}
 _library_ops: list[str] = []
 
 
@@ -53,12 +55,19 @@ def binary_of(handle: int) -> tuple[bytes, str]:
     return _C.program_binary(device, program), function
 
 
+def function(handle: int) -> str:
+    """The name of a kernel's function in its program."""
+    return _programs[handle][2]
+
+
 def loaded(device: int, entry: str, function: str, line: str, text: Callable[[], str]) -> int:
     """The handle of a kernel whose binary is in the persistent cache under `entry`, or is built from `text()` now."""
     binary = cache.load(entry)
     if binary is not None:
         try:
-            return from_binary(device, binary, function)
+            handle = from_binary(device, binary, function)
+            entries[handle] = entry
+            return handle
         except RuntimeError as error:
             log.warning("dropped a cached kernel that the driver does not take: %s", error)
             cache.drop(entry)
@@ -68,5 +77,8 @@ def loaded(device: int, entry: str, function: str, line: str, text: Callable[[],
         )
     program = _C.build_program(device, text().encode(), False, "")
     _C.count_built()
-    cache.store(entry, _C.program_binary(device, program))
-    return create(device, program, function)
+    handle = create(device, program, function)
+    if binary := _C.program_binary(device, program):
+        cache.store(entry, binary)
+        entries[handle] = entry
+    return handle

@@ -52,22 +52,25 @@ class Explanation:
         return "\n".join(text)
 
 
+# Where `explain` gathers what is compiled, while it runs.
+captured: list[WindowReport] | None = None
+
+
 def explain(fn: Callable[..., Any], *args: Any) -> Explanation:
     """Runs `fn(*args)` and tells what was compiled for it. What was recorded before is run first."""
-    from lazy_backend import compiler
-
+    global captured
     devices = range(_C.device_count())
     for index in devices:
         _C.synchronize(index)
         _C.forget_plans(index)
     explanation = Explanation()
-    compiler.captured = explanation.windows
+    captured = explanation.windows
     try:
         explanation.result = fn(*args)
         for index in devices:
             _C.synchronize(index)
     finally:
-        compiler.captured = None
+        captured = None
     return explanation
 
 

@@ -45,7 +45,15 @@ def training(steps=3, width=8):
     ]
 
 
+def small():
+    import torch
+
+    x = torch.arange(6.0, device="lazy")
+    return [x.sin().sum().item(), (x * 2).cos().max().item(), x.cumsum(0).tolist()[-1]]
+
+
 CASES = {
+    "small": small,
     "training": training,
     "other size": lambda: training(width=10),
     "other op": lambda: [__import__("torch").ones(7, device="lazy").sin().sum().item()],
