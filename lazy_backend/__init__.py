@@ -14,8 +14,10 @@ __all__ = ["explain", "kernel", "precompile", "report"]
 
 def _autoload() -> None:
     """Called by `import torch`: registers the device. Must stay cheap (under 100 ms)."""
-    from lazy_backend import _C, config, torch_lazy
+    from lazy_backend import _C, config, logs, torch_lazy
 
+    logs.configure()
+    _reports()
     torch_lazy.install()
     _C.register_ops()
     _C.set_window(config.WINDOW.get())
@@ -37,6 +39,14 @@ def _compile(window: dict) -> dict:
     return compiler.compile_window(window)
 
 
+def _reports() -> dict[str, Any]:
+    """`explain` and `report`, which become attributes: `report` the function, not the package that importing it binds."""
+    explaining = importlib.import_module("lazy_backend.report.explain")
+    functions = {"explain": explaining.explain, "report": explaining.report}
+    globals().update(functions)
+    return functions
+
+
 def __getattr__(name: str) -> Any:
     if name == "kernel":
         from lazy_backend import custom
@@ -47,8 +57,5 @@ def __getattr__(name: str) -> Any:
 
         return archive.precompile
     if name in __all__:
-        explaining = importlib.import_module("lazy_backend.report.explain")
-        # The function, not the package of that name that importing it has just put here.
-        globals().update(explain=explaining.explain, report=explaining.report)
-        return getattr(explaining, name)
+        return _reports()[name]
     raise AttributeError(f"module 'lazy_backend' has no attribute {name!r}")

@@ -15,6 +15,7 @@ import logging
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from lazy_backend import config
 
@@ -26,6 +27,7 @@ KINDS = (".kernel", ".plan")
 # Stores between two looks at the size of the whole: a look at ten thousand entries takes some 50 ms.
 _PRUNE_EVERY = 64
 _stores = itertools.count()
+counts = {"hits": 0, "misses": 0, "stores": 0}
 _SOURCES = Path(__file__).parents[1]
 
 
@@ -72,12 +74,14 @@ def load(name: str) -> bytes | None:
     try:
         content = path.read_bytes()
     except OSError:
+        counts["misses"] += 1
         return None
     if hashlib.sha256(content[32:]).digest() != content[:32]:
         log.warning("dropped a damaged cache entry: %s", path)
         path.unlink(missing_ok=True)
         return None
     os.utime(path)
+    counts["hits"] += 1
     return content[32:]
 
 
@@ -90,6 +94,7 @@ def store(name: str, binary: bytes) -> None:
         with tempfile.NamedTemporaryFile(dir=where, delete=False) as file:
             file.write(hashlib.sha256(binary).digest() + binary)
         os.replace(file.name, where / name)
+        counts["stores"] += 1
         if next(_stores) % _PRUNE_EVERY == 0:
             prune(CAP_BYTES)
     except OSError as error:
@@ -116,6 +121,18 @@ def entries() -> list[tuple[float, int, Path]]:
             continue
         found.append((status.st_mtime, status.st_size, path))
     return sorted(found)
+
+
+def summary() -> dict[str, Any]:
+    """folder (or None), entries and bytes by kind, cap_bytes, and this process's hits, misses and stores."""
+    found = entries()
+    return {
+        "folder": str(folder()) if folder() else None,
+        "entries": {kind: sum(path.suffix == kind for *_, path in found) for kind in KINDS},
+        "bytes": {kind: sum(size for _, size, path in found if path.suffix == kind) for kind in KINDS},
+        "cap_bytes": CAP_BYTES,
+        **counts,
+    }
 
 
 def prune(cap_bytes: int) -> int:

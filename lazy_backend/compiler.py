@@ -26,10 +26,10 @@ from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.kernels import NoCompile, described, library_handle, loaded
-from lazy_backend.report import explain
+from lazy_backend.report import compiles, explain
 from lazy_backend.variants import Family
 
-log = logging.getLogger("lazy_backend")
+log = logging.getLogger("lazy_backend.compile")
 
 
 @functools.cache
@@ -113,6 +113,7 @@ def compiled(source: dict[str, Any], window: Window, family: Family) -> dict[str
     """The window's plan with its kernels. A compiler that fails costs speed, not the script: the host runs the window."""
     with _compiling:
         try:
+            compiles.note(source)
             plan = fused(window, family)
             plans.remember(source, plan)
             return plan

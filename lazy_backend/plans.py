@@ -17,6 +17,7 @@ from typing import Any
 
 from lazy_backend import _C, cache, custom, identity, kernels
 from lazy_backend.identity import Description
+from lazy_backend.report import compiles
 
 log = logging.getLogger("lazy_backend.plans")
 
@@ -133,15 +134,18 @@ def remember(window: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
 
 def remembered(window: Mapping[str, Any]) -> dict[str, Any] | None:
     """The plan of a window from the persistent cache with its kernels loaded, or None."""
-    name = _name(window, identity.describe(window))
+    description = identity.describe(window)
+    name = _name(window, description)
     if (blob := cache.load(name)) is None:
         return None
     try:
-        return read(blob, window, functools.partial(_cached_kernel, window["device"]))
+        plan = read(blob, window, functools.partial(_cached_kernel, window["device"]))
     except (Misfit, LookupError, RuntimeError) as error:
         log.info("a cached plan is made anew: %s", error)
         cache.drop(name)
         return None
+    compiles.known(description)
+    return plan
 
 
 _handles: dict[tuple[int, str], int] = {}
