@@ -93,7 +93,7 @@ def counted(
 
 def write_report(name: str, stats: dict[str, Any]) -> Path:
     """The counters, and every kernel with its ops and the Python line that they come from."""
-    from lazy_backend.compiler import described
+    from lazy_backend.kernels import described
 
     lines = [f"{key}: {value}" for key, value in stats.items()] + ["", "kernels:", *described.values()]
     path = REPORTS / f"{name}.txt"

@@ -9,13 +9,15 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["explain", "kernel", "report"]
+__all__ = ["explain", "kernel", "precompile", "report"]
 
 
 def _autoload() -> None:
     """Called by `import torch`: registers the device. Must stay cheap (under 100 ms)."""
-    from lazy_backend import _C, config, torch_lazy
+    from lazy_backend import _C, config, logs, torch_lazy
 
+    logs.configure()
+    _reports()
     torch_lazy.install()
     _C.register_ops()
     _C.set_window(config.WINDOW.get())
@@ -24,10 +26,25 @@ def _autoload() -> None:
 
 
 def _compile(window: dict) -> dict:
-    """The executor's way into the compiler, which is imported with the first window."""
+    """The executor's way to the archive and the cache, or to the compiler, which is imported when it is needed."""
+    from lazy_backend import archive, plans
+    from lazy_backend.report import explain
+
+    if archive.recording is None and explain.captured is None:
+        plan = archive.plan(window) or plans.remembered(window)
+        if plan:
+            return plan
     from lazy_backend import compiler
 
     return compiler.compile_window(window)
+
+
+def _reports() -> dict[str, Any]:
+    """`explain` and `report`, which become attributes: `report` the function, not the package that importing it binds."""
+    explaining = importlib.import_module("lazy_backend.report.explain")
+    functions = {"explain": explaining.explain, "report": explaining.report}
+    globals().update(functions)
+    return functions
 
 
 def __getattr__(name: str) -> Any:
@@ -35,9 +52,10 @@ def __getattr__(name: str) -> Any:
         from lazy_backend import custom
 
         return custom.kernel
+    if name == "precompile":
+        from lazy_backend import archive
+
+        return archive.precompile
     if name in __all__:
-        explaining = importlib.import_module("lazy_backend.report.explain")
-        # The function, not the package of that name that importing it has just put here.
-        globals().update(explain=explaining.explain, report=explaining.report)
-        return getattr(explaining, name)
+        return _reports()[name]
     raise AttributeError(f"module 'lazy_backend' has no attribute {name!r}")

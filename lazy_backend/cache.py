@@ -1,18 +1,21 @@
-"""The persistent kernel cache: compiled kernels by content, on by default, safe with many processes.
+"""The persistent cache: kernels and plans by what they were made from, on by default, safe with many processes.
 
-An entry is one file named by the digest of everything that decides its content: the kernel's MLIR, the device and
-driver, the version of the code generator. It begins with a checksum of the rest. Entries are written under another
-name and renamed, dropped when they are damaged, and the least recently used ones go when the cap is reached.
+An entry is one file named by the digest of everything that decides its content: the kernel's MLIR or the window's
+description, the device and driver, the version of what makes it. It begins with a checksum of the rest. Entries are
+written under another name and renamed, dropped when they are damaged, and the least recently used ones go when the
+cap is reached.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import logging
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from lazy_backend import config
 
@@ -20,7 +23,12 @@ log = logging.getLogger("lazy_backend.cache")
 
 # A kernel's binary is 20 to 100 KB: room for some ten thousand.
 CAP_BYTES = 1 << 30
-_SUFFIX = ".kernel"
+KINDS = (".kernel", ".plan")
+# Stores between two looks at the size of the whole: a look at ten thousand entries takes some 50 ms.
+_PRUNE_EVERY = 64
+_stores = itertools.count()
+counts = {"hits": 0, "misses": 0, "stores": 0}
+_SOURCES = Path(__file__).parents[1]
 
 
 @functools.cache
@@ -37,19 +45,24 @@ def folder() -> Path | None:
 
 
 @functools.cache
-def version() -> bytes:
-    """Of the code generator: a digest of its sources."""
-    import codegen
-
+def version(*packages: str) -> bytes:
+    """A digest of the sources of these packages."""
     digest = hashlib.sha256()
-    for path in sorted(Path(codegen.__path__[0]).rglob("*.py")):
-        digest.update(path.read_bytes())
+    for package in packages:
+        for path in sorted((_SOURCES / package).rglob("*.py")):
+            digest.update(path.read_bytes())
     return digest.digest()
 
 
-def key(mlir: str, device: bytes) -> str:
-    """The name of an entry. device: the bytes of the driver's properties."""
-    return hashlib.sha256(b"\0".join((version(), device, mlir.encode()))).hexdigest()
+def kernel_name(mlir: str, device: bytes) -> str:
+    """The name of a kernel's entry. device: the bytes of the driver's properties."""
+    return hashlib.sha256(b"\0".join((version("codegen"), device, mlir.encode()))).hexdigest() + ".kernel"
+
+
+def plan_name(window: bytes, device: bytes) -> str:
+    """The name of a plan's entry. window: the digest of its description."""
+    made_by = version("codegen", "ops_core", "lazy_backend")
+    return hashlib.sha256(b"\0".join((made_by, device, window))).hexdigest() + ".plan"
 
 
 def load(name: str) -> bytes | None:
@@ -57,16 +70,18 @@ def load(name: str) -> bytes | None:
     where = folder()
     if where is None:
         return None
-    path = where / (name + _SUFFIX)
+    path = where / name
     try:
         content = path.read_bytes()
     except OSError:
+        counts["misses"] += 1
         return None
     if hashlib.sha256(content[32:]).digest() != content[:32]:
         log.warning("dropped a damaged cache entry: %s", path)
         path.unlink(missing_ok=True)
         return None
     os.utime(path)
+    counts["hits"] += 1
     return content[32:]
 
 
@@ -78,8 +93,10 @@ def store(name: str, binary: bytes) -> None:
     try:
         with tempfile.NamedTemporaryFile(dir=where, delete=False) as file:
             file.write(hashlib.sha256(binary).digest() + binary)
-        os.replace(file.name, where / (name + _SUFFIX))
-        prune(CAP_BYTES)
+        os.replace(file.name, where / name)
+        counts["stores"] += 1
+        if next(_stores) % _PRUNE_EVERY == 0:
+            prune(CAP_BYTES)
     except OSError as error:
         log.warning("a kernel was not cached: %s", error)
 
@@ -88,19 +105,34 @@ def drop(name: str) -> None:
     """Remove an entry that the driver did not take."""
     where = folder()
     if where is not None:
-        (where / (name + _SUFFIX)).unlink(missing_ok=True)
+        (where / name).unlink(missing_ok=True)
 
 
 def entries() -> list[tuple[float, int, Path]]:
     """(last use, bytes, path) of every entry, the least recently used first."""
     found = []
-    for path in folder().glob("*" + _SUFFIX) if folder() else ():
+    where = folder()
+    for path in where.iterdir() if where else ():
+        if path.suffix not in KINDS:
+            continue
         try:
             status = path.stat()
         except OSError:  # another process removed it
             continue
         found.append((status.st_mtime, status.st_size, path))
     return sorted(found)
+
+
+def summary() -> dict[str, Any]:
+    """folder (or None), entries and bytes by kind, cap_bytes, and this process's hits, misses and stores."""
+    found = entries()
+    return {
+        "folder": str(folder()) if folder() else None,
+        "entries": {kind: sum(path.suffix == kind for *_, path in found) for kind in KINDS},
+        "bytes": {kind: sum(size for _, size, path in found if path.suffix == kind) for kind in KINDS},
+        "cap_bytes": CAP_BYTES,
+        **counts,
+    }
 
 
 def prune(cap_bytes: int) -> int:

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 # name: "module:attribute" of a function with typer parameters, or of a typer.Typer with commands of its own.
 COMMANDS: dict[str, str] = {
+    "cache": "lazy_backend.cache_command:app",
     "conform": "lazy_backend.conformance.command:conform",
     "coverage": "lazy_backend.report.coverage_command:coverage",
     "doctor": "lazy_backend.drivers.doctor:doctor",

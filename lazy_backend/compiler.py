@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -22,14 +21,15 @@ from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
 from codegen.plan import Arg, CoreCall, Launch, Plan
 from codegen.printer import print_kernel
-from lazy_backend import _C, cache, config, custom
+from lazy_backend import _C, archive, cache, config, custom, identity, plans
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
-from lazy_backend.report.explain import KernelReport, WindowReport
+from lazy_backend.kernels import NoCompile, described, library_handle, loaded
+from lazy_backend.report import compiles, explain
 from lazy_backend.variants import Family
 
-log = logging.getLogger("lazy_backend")
+log = logging.getLogger("lazy_backend.compile")
 
 
 @functools.cache
@@ -42,17 +42,6 @@ def capabilities(device: int) -> Capabilities:
 def library(device: int) -> frozenset[str]:
     """The core ops that the device's driver, or the host's library in its place, offers beside generated kernels."""
     return frozenset(_C.extern_ops(device, list(externs.CLAIMS)))
-
-
-# What each kernel handle computes, for profiles: op names, first user line.
-described: dict[int, str] = {}
-
-
-def library_handle(op: str) -> int:
-    """A number that stands for a library's op in profiles; no kernel's handle, which is an address."""
-    handle = 1 + list(externs.CLAIMS).index(op)
-    described[handle] = f"library: {op}"
-    return handle
 
 
 # Loaded kernels by (device, MLIR without its name), and the structures that windows have had, by their key.
@@ -73,55 +62,28 @@ def kernel(device: int, mlir: str, name: str, line: str) -> int:
     key = (device, mlir.replace(f"@{name}(", "@("))
     if key in _kernels:
         return _kernels[key]
-    entry = cache.key(key[1], _C.device_properties(device))
+    entry = cache.kernel_name(key[1], _C.device_properties(device))
     name, mlir = f"k_{entry[:12]}", mlir.replace(f"@{name}(", f"@k_{entry[:12]}(")
     _kernels[key] = loaded(device, entry, name, line, lambda: print_kernel(mlir, capabilities(device).language))
     return _kernels[key]
 
 
-def loaded(device: int, entry: str, name: str, line: str, text: Callable[[], str]) -> int:
-    """The handle of a kernel whose binary is in the persistent cache under `entry`, or is built from `text()` now."""
-    binary = cache.load(entry)
-    if binary is not None:
-        try:
-            return _C.create_kernel(device, _C.build_program(device, binary, True, ""), name)
-        except RuntimeError as error:
-            log.warning("dropped a cached kernel that the driver does not take: %s", error)
-            cache.drop(entry)
-    if config.COMPILE.get() == "never":
-        raise NoCompile(
-            f"LAZY_COMPILE=never, and no kernel {name} is in the cache for {line}; run once with LAZY_COMPILE=sync"
-        )
-    program = _C.build_program(device, text().encode(), False, "")
-    _C.count_built()
-    cache.store(entry, _C.program_binary(device, program))
-    return _C.create_kernel(device, program, name)
-
-
-# Where `lazy_backend.explain` gathers what is compiled, while it runs.
-captured: list[WindowReport] | None = None
-
-
-def capture(window: Window, plans: list[Plan], steps: list[tuple]) -> None:
+def capture(window: Window, made: list[Plan], steps: list[tuple]) -> None:
     """Add a window to the explanation that is being made."""
-    if captured is None:
+    if explain.captured is None:
         return
     kernels = []
-    for plan in plans:
+    for plan in made:
         for launch in plan.launches:
             if isinstance(launch, CoreCall):
                 node = window.nodes[launch.origin]
-                kernels.append(KernelReport([node.op], [node.line], (0, 0, 0), "", f"library: {launch.op}"))
+                kernels.append(explain.KernelReport([node.op], [node.line], (0, 0, 0), "", f"library: {launch.op}"))
                 continue
             source, nodes = plan.kernels[launch.kernel], [window.nodes[i] for i in launch.origins]
             ops, lines = [node.op for node in nodes], list(dict.fromkeys(node.line for node in nodes))
-            kernels.append(KernelReport(ops, lines, launch.global_size, source.mlir, source.source))
+            kernels.append(explain.KernelReport(ops, lines, launch.global_size, source.mlir, source.source))
     host = [window.nodes[step[1]].op for step in steps if step[0] == "host"]
-    captured.append(WindowReport([n.op for n in window.nodes], [n.line for n in window.nodes], kernels, host))
-
-
-class NoCompile(RuntimeError):
-    """LAZY_COMPILE=never, and a kernel is in neither memory nor the cache."""
+    explain.captured.append(explain.WindowReport([n.op for n in window.nodes], [n.line for n in window.nodes], kernels, host))
 
 
 def compile_window(source: dict[str, Any]) -> dict[str, Any]:
@@ -130,24 +92,31 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     if len(_families) >= MAX_FAMILIES:
         _families.clear()
     family = _families.setdefault(source["structure"], Family())
-    if captured is None and interpretable(window):
+    if archive.recording is not None:
+        plan = compiled(source, window, family)
+        archive.recording.take(source, plan)
+        return plan
+    if explain.captured is None and interpretable(window):
         if family.rare(source["sizes"]):
             return op_by_op(window, "interpret")
         if config.COMPILE.get() == "async":
             task = _tasks.get((source["structure"], source["sizes"]))
             if task is None:
-                _tasks[source["structure"], source["sizes"]] = _pool.submit(compiled, window, family)
+                _tasks[source["structure"], source["sizes"]] = _pool.submit(compiled, source, window, family)
             if task is None or not task.done():
                 return op_by_op(window, "interpret")
             return _tasks.pop((source["structure"], source["sizes"])).result()
-    return compiled(window, family)
+    return compiled(source, window, family)
 
 
-def compiled(window: Window, family: Family) -> dict[str, Any]:
+def compiled(source: dict[str, Any], window: Window, family: Family) -> dict[str, Any]:
     """The window's plan with its kernels. A compiler that fails costs speed, not the script: the host runs the window."""
     with _compiling:
         try:
-            return fused(window, family)
+            compiles.note(source)
+            plan = fused(window, family)
+            plans.remember(source, plan)
+            return plan
         except NoCompile:
             raise
         except Exception:
@@ -169,11 +138,11 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
     """The window's plan: core graphs, fused kernels, and host steps for ops without a lowering."""
     family.compiled += 1
     steps: list[tuple] = []
-    plans: list[Plan] = []
+    made: list[Plan] = []
     arena = 0
     segments, statics = functionalize(window)
     for op, names in statics:
-        _C.mark_static_scalars(op, sorted(names))
+        identity.mark_static(op, names)
     for segment in segments:
         if segment.host_node is not None:
             node = window.nodes[segment.host_node]
@@ -193,9 +162,9 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
                 segment.graph, window.slot_infos(), caps, functools.partial(externs.claims, library(window.device))
             )
             steps += launches(plan, window, family)
-            plans.append(plan)
+            made.append(plan)
         arena = max(arena, plan.arena_bytes)
-    capture(window, plans, steps)
+    capture(window, made, steps)
     return {"arena_bytes": arena, "slots": sorted(touched(steps, window)), "steps": steps, "once": bool(statics)}
 
 
@@ -206,7 +175,7 @@ def custom_launch(device: int, node: WindowNode) -> tuple:
     found = custom.KERNELS[node.op]
     key = (device, found.source)
     if key not in _kernels:
-        entry = cache.key(found.source, _C.device_properties(device))
+        entry = cache.kernel_name(found.source, _C.device_properties(device))
         _kernels[key] = loaded(device, entry, found.function, node.line, lambda: found.source)
         described[_kernels[key]] = f"{node.op} ({node.line})"
     return custom.launch(node, found, _kernels[key])

@@ -42,6 +42,11 @@ COMPILE = Setting(
 )
 FALLBACK = Setting("LAZY_FALLBACK", "warn", ("warn", "error", "silent"), "what an op that must run on the CPU does")
 CACHE_DIR = Setting("LAZY_CACHE_DIR", "", (), "folder of the persistent kernel cache; default: the user's cache folder")
+RECORD = Setting("LAZY_RECORD", "", (), "file to which the process writes all its plans and kernels when it ends")
+ARCHIVE = Setting("LAZY_ARCHIVE", "", (), "such a file to take plans and kernels from instead of compiling")
+LOG = Setting(
+    "LAZY_LOG", "", (), "what is logged: compile, +cache (more), -lowering (errors only), all; see lazy_backend/logs.py"
+)
 CHECK = Setting(
     "LAZY_CHECK", "", ("memory",), "memory: no caching of device memory, so that a simulator sees each buffer's bounds"
 )
@@ -56,6 +61,13 @@ SIM_FAULTS = Setting("LAZY_SIM_FAULTS", "", (), "fault plan (TOML) of the simula
 SIM_REPORT = Setting("LAZY_SIM_REPORT", "", (), "where the simulated chip writes its report")
 
 TABLE = (
-    DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, CHECK, OPENCL_SVM, SIM_CHIP, SIM_SET, SIM_FAULTS,
-    SIM_REPORT,
+    DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, RECORD, ARCHIVE, LOG, CHECK, OPENCL_SVM,
+    SIM_CHIP, SIM_SET, SIM_FAULTS, SIM_REPORT,
 )  # fmt: skip
+
+
+def markdown() -> str:
+    """The table of all variables, as docs/environment.md shows it."""
+    rows = [(f"`{s.name}`", " or ".join(s.choices) or "any", str(s.default) or "(none)", s.doc) for s in TABLE]
+    lines = ["| variable | values | default | what it does |", "| --- | --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])

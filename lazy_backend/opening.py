@@ -6,7 +6,7 @@ import warnings
 
 import torch
 
-from lazy_backend import _C
+from lazy_backend import _C, archive
 from lazy_backend.driver import discovery
 
 # _to_copy asks for another device's tensor too, which is no node of a window. linear would have linear_backward for its
@@ -22,8 +22,10 @@ _library = torch.library.Library("aten", "IMPL")
 
 
 def open_device() -> None:
-    """Opens the selected driver and tells the recorder which composites of torch it keeps whole."""
+    """Opens the selected driver and tells the recorder which composites of torch it keeps whole; archives, if any."""
+    archive.open_from_environment()
     discovery.open_selected()
+    archive.record_from_environment()
     from ops_core.data_dependent import KERNELS, UNMASKED
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lazy_backend import _C
+from lazy_backend.report import compiles
 
 
 @dataclass(frozen=True)
@@ -52,36 +53,40 @@ class Explanation:
         return "\n".join(text)
 
 
+# Where `explain` gathers what is compiled, while it runs.
+captured: list[WindowReport] | None = None
+
+
 def explain(fn: Callable[..., Any], *args: Any) -> Explanation:
     """Runs `fn(*args)` and tells what was compiled for it. What was recorded before is run first."""
-    from lazy_backend import compiler
-
+    global captured
     devices = range(_C.device_count())
     for index in devices:
         _C.synchronize(index)
         _C.forget_plans(index)
     explanation = Explanation()
-    compiler.captured = explanation.windows
+    captured = explanation.windows
     try:
         explanation.result = fn(*args)
         for index in devices:
             _C.synchronize(index)
     finally:
-        compiler.captured = None
+        captured = None
     return explanation
 
 
 def report() -> str:
-    """What the device has done since the last `torch.lazy.reset_stats()`, readable: counters, cuts, fallbacks, kernels."""
-    from lazy_backend import compiler
+    """What the device has done since the last `torch.lazy.reset_stats()`: counters, causes with lines, kernels."""
+    from lazy_backend.kernels import described
 
     stats = torch.lazy.stats()
-    by_name, by_cause = stats.pop("host_ops_by_name"), stats.pop("cuts_by_cause")
-    text = [f"{name.replace('_', ' '):<20}{value:>14.3f}" if isinstance(value, float) else f"{name.replace('_', ' '):<20}{value:>14}"
-            for name, value in stats.items()]  # fmt: skip
-    text += ["", "cuts by cause"] + [f"  {cause:<18}{count:>14}" for cause, count in by_cause.items()]
-    text += ["", "ops that ran on the CPU"] + [
-        f"  {name:<40}{count:>8}" for name, count in by_name.items() or {"none": 0}.items()
-    ]
-    text += ["", "kernels loaded"] + [f"  {what}" for what in compiler.described.values()]
+    numbers = {name.replace("_", " "): n for name, n in stats.items() if not isinstance(n, dict)}
+    numbers |= {f"cache {name}": n for name, n in stats["cache"].items()}
+    text = [f"{name:<20}{n:>14.3f}" if isinstance(n, float) else f"{name:<20}{n:>14}" for name, n in numbers.items()]
+    for event, title in (("cut", "cuts"), ("read", "reads"), ("fallback", "ops that ran on the CPU")):
+        rows = [f"  {code:<40}{n:>8}  first at {line}" for what, code, n, line in _C.causes() if what == event]
+        text += ["", title, *(rows or ["  none"])]
+    rows = [f"  {kind:<12}{c.count:>8}  first: {c.text} (at {c.line})" for kind, c in compiles.causes.items()]
+    text += ["", "compiles, by what was not as in the nearest known window", *(rows or ["  none"])]
+    text += ["", "kernels loaded", *(f"  {what}" for what in described.values())]
     return "\n".join(text)

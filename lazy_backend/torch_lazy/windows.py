@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from lazy_backend import _C
+from lazy_backend import _C, cache
+from lazy_backend.report import compiles
 
 
 def stats() -> dict[str, Any]:
     """Counters since the start or `reset_stats`.
 
     ops recorded, windows cut, reads, plans_compiled, plans_hit, kernels_built, kernels_launched, extern_calls,
-    host_ops (CPU fallbacks; host_ops_by_name), host_bytes, compile_seconds, cuts_by_cause.
+    host_ops (CPU fallbacks; host_ops_by_name), host_bytes, compile_seconds, cuts_by_cause, compiles_by_cause (the kinds
+    of `lazy_backend.identity.KINDS`), cache (hits, misses and stores of this process).
     """
-    return _C.stats()
+    by_cause = {kind: cause.count for kind, cause in compiles.causes.items()}
+    return _C.stats() | {"compiles_by_cause": by_cause, "cache": dict(cache.counts)}
 
 
 def reset_stats() -> None:
     """All counters start from 0."""
     _C.reset_stats()
+    compiles.causes.clear()
+    cache.counts.update(dict.fromkeys(cache.counts, 0))
 
 
 class window:

@@ -1,0 +1,84 @@
+"""The kernels that are loaded: where each came from, its binary for an archive, its description for profiles."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from lazy_backend import _C, cache, config
+
+log = logging.getLogger("lazy_backend.kernels")
+
+# What each kernel handle computes, for profiles: op names, first user line.
+described: dict[int, str] = {}
+
+# (device, program, function) of each handle. Kernels and programs live as long as the process.
+_programs: dict[int, tuple[int, int, str]] = {}
+# Under which name the persistent cache has the binary of a handle.
+entries: dict[int, str] = {}
+_library_ops: list[str] = []
+
+
+class NoCompile(RuntimeError):
+    """LAZY_COMPILE=never, and a kernel or a whole window is in neither memory, the cache, nor an archive."""
+
+
+def library_handle(op: str) -> int:
+    """A number that stands for a library's op in profiles; no kernel's handle, which is an address."""
+    if op not in _library_ops:
+        _library_ops.append(op)
+    handle = 1 + _library_ops.index(op)
+    described[handle] = f"library: {op}"
+    return handle
+
+
+def library_op(handle: int) -> str:
+    """The op that `library_handle` numbered; empty for any other handle."""
+    return _library_ops[handle - 1] if 0 < handle <= len(_library_ops) else ""
+
+
+def create(device: int, program: int, function: str) -> int:
+    """The handle of a function of a loaded program."""
+    handle = _C.create_kernel(device, program, function)
+    _programs[handle] = device, program, function
+    return handle
+
+
+def from_binary(device: int, binary: bytes, function: str) -> int:
+    """The handle of a kernel from the driver's own binary. Raises RuntimeError where the driver does not take it."""
+    return create(device, _C.build_program(device, binary, True, ""), function)
+
+
+def binary_of(handle: int) -> tuple[bytes, str]:
+    """The driver's binary of a kernel, empty where the driver gives none, and the function's name."""
+    device, program, function = _programs[handle]
+    return _C.program_binary(device, program), function
+
+
+def function(handle: int) -> str:
+    """The name of a kernel's function in its program."""
+    return _programs[handle][2]
+
+
+def loaded(device: int, entry: str, function: str, line: str, text: Callable[[], str]) -> int:
+    """The handle of a kernel whose binary is in the persistent cache under `entry`, or is built from `text()` now."""
+    binary = cache.load(entry)
+    if binary is not None:
+        try:
+            handle = from_binary(device, binary, function)
+            entries[handle] = entry
+            return handle
+        except RuntimeError as error:
+            log.warning("dropped a cached kernel that the driver does not take: %s", error)
+            cache.drop(entry)
+    if config.COMPILE.get() == "never":
+        raise NoCompile(
+            f"LAZY_COMPILE=never, and no kernel {function} is in the cache for {line}; run once with LAZY_COMPILE=sync"
+        )
+    program = _C.build_program(device, text().encode(), False, "")
+    _C.count_built()
+    handle = create(device, program, function)
+    if binary := _C.program_binary(device, program):
+        cache.store(entry, binary)
+        entries[handle] = entry
+    return handle

@@ -1,0 +1,100 @@
+"""The persistent cache: a second process finds plans and kernels; damage, eviction and company do no harm."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lazy_backend import _C, cache
+from tests.archive.test_archive import ROOT, run
+
+
+@pytest.fixture(autouse=True)
+def on_the_device(device):
+    if device == "cpu":
+        pytest.skip("the cpu compiles nothing")
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A cache folder of the test's own, for this process."""
+    monkeypatch.setenv("LAZY_CACHE_DIR", str(tmp_path))
+    cache.folder.cache_clear()
+    yield tmp_path / "kernels"
+    cache.folder.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A cache folder with what the small case needs, and what the run that filled it printed."""
+    folder = tmp_path_factory.mktemp("cache")
+    out, error = run("small", folder)
+    assert out and out["stats"]["kernels_built"] > 0, error
+    return folder, out
+
+
+def test_a_second_process_needs_no_compiler(filled):
+    folder, first = filled
+    out, error = run("small", folder, ARCHIVE_NO_COMPILER="1", LAZY_COMPILE="never")
+    assert out, error
+    assert out["result"] == first["result"] and out["compilers"] == []
+    assert out["stats"]["plans_compiled"] == out["stats"]["kernels_built"] == 0
+
+
+def test_damage_and_eviction_are_mended(filled, tmp_path):
+    folder, first = filled
+    entries = sorted((folder / "kernels").iterdir())
+    kernels, plans = ([p for p in entries if p.suffix == kind] for kind in cache.KINDS)
+    assert kernels and plans
+    target = tmp_path / "kernels"
+    target.mkdir()
+    for number, path in enumerate([*kernels, *plans]):
+        content = bytearray(path.read_bytes())
+        if number % 3 == 1:
+            content[len(content) // 2] ^= 1
+        if number % 3 != 2:
+            (target / path.name).write_bytes(content)
+    out, error = run("small", tmp_path)
+    assert out and out["result"] == first["result"], error
+    assert error.count("dropped a damaged cache entry") >= 1
+    again, error = run("small", tmp_path, LAZY_COMPILE="never")
+    assert again and "damaged" not in error, error
+
+
+def test_many_processes_fill_one_cache(tmp_path):
+    command = [sys.executable, "-m", "tests.archive.app", "small"]
+    settings = os.environ | {"PYTHONPATH": str(ROOT), "LAZY_CACHE_DIR": str(tmp_path)}
+    running = [subprocess.Popen(command, cwd=ROOT, env=settings, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    results = {process.communicate(timeout=300)[0].partition('"stats"')[0] for process in running}
+    assert len(results) == 1 and [p.returncode for p in running] == [0, 0, 0]
+    assert {p.suffix for p in (tmp_path / "kernels").iterdir()} == set(cache.KINDS)
+
+
+def test_the_least_recently_used_entries_go_first(own):
+    for number in range(4):
+        cache.store(f"{number}.kernel", bytes(1000))
+        os.utime(own / f"{number}.kernel", (number, number))
+    assert cache.load("0.kernel") == bytes(1000)  # used now
+    assert cache.prune(2500) == 2
+    assert [path.name for _, _, path in cache.entries()] == ["3.kernel", "0.kernel"]
+
+
+def test_a_folder_that_cannot_be_written_turns_the_cache_off(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LAZY_CACHE_DIR", str(tmp_path / "file"))
+    cache.folder.cache_clear()
+    try:
+        cache.store("x.kernel", b"1")
+        assert cache.load("x.kernel") is None
+        assert torch.arange(5, device="lazy").cosh().sum().item() == pytest.approx(43.68, abs=0.01)
+    finally:
+        cache.folder.cache_clear()
+
+
+def test_names_depend_on_what_decides_the_content():
+    device = _C.device_properties(0)
+    names = {cache.kernel_name("a", device), cache.kernel_name("b", device), cache.kernel_name("a", device[:-1] + b"x")}
+    assert len(names) == 3 and all(Path(n).suffix in cache.KINDS for n in names)
