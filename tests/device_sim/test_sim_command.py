@@ -32,6 +32,14 @@ for i in range(5):
 """
 
 
+UNWRITTEN = """
+import torch
+fresh = torch.empty(1000, device="lazy")
+torch.lazy.synchronize()
+print((fresh * 2 + 1)[:3].cpu())
+"""
+
+
 @pytest.fixture
 def script(tmp_path):
     path = tmp_path / "script.py"
@@ -63,6 +71,14 @@ def test_the_same_script_gives_the_same_times(script):
     for report in (*first, *second):
         del report["setup_us"]  # less when the host's cache is warm
     assert first == second
+
+
+@pytest.mark.parametrize("chip", ["gpu_mid", "npu"])
+def test_a_read_of_what_was_never_written_names_the_kernel_and_the_python_line(script, chip):
+    script.write_text(UNWRITTEN)
+    findings = sim(script, "--chip", chip)["devices"][0]["findings"]
+    assert findings and all(re.search(rf"\[.*{script.name}:5 in <module>.*\]", text) for text in findings), findings
+    assert any("never written" in text for text in findings)
 
 
 @pytest.mark.parametrize(
