@@ -33,7 +33,7 @@ $(TESTS): pyproject.toml | $(DEPS)
 	$(PY) -m pip install --disable-pip-version-check -r $(VENV)/test-requirements.txt
 	@touch $@
 
-$(BUILD): $(DEPS) setup.py $(CSRC)
+$(BUILD): $(DEPS) setup.py examples/port_hostc/pyproject.toml $(CSRC)
 	@echo "== the C++ part (about a minute)"
 	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --verbose --editable .
 	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --editable examples/port_hostc
@@ -45,7 +45,6 @@ demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy sid
 	$(PY) examples/run_demo.py
 
 # A process for each folder: drivers of several kinds and thousands of kernels do not share one for half an hour.
-# Known to abort when they do: tests/driver and tests/device_sim, then tests/porting.
 SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
 each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; exit $$failed
 

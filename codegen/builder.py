@@ -230,8 +230,9 @@ class Builder:
         """The same bits as another dtype of the same size.
 
         half: the half type that an f32 value stands for, if any. A half type as `dtype` gives the f32 value of 16 bits.
+        A `dtype` of 32 bits asks for those of the f32 that is computed with.
         """
-        if half in HALVES:
+        if half in HALVES and BY_NAME[dtype].bytes == BY_NAME[half].bytes:
             v = self._convert("arith.truncf", v, half)
         if dtype in HALVES:
             return self._convert("arith.extf", self._convert("arith.bitcast", v, dtype), "f32")

@@ -29,7 +29,8 @@ class Chip:
     # compute
     compute_units: int = 1
     peak_gflops: dict[str, float] = field(default_factory=dict)  # by dtype; f32 is required
-    special_gflops: float = 0.0  # exp, sin and the like; 0: a quarter of peak_gflops.f32
+    special_gflops: float = 0.0  # division, square root, a builtin exp and the like; 0: a quarter of peak_gflops.f32
+    issue_gops: float = 0.0  # operations of any kind, a fused multiply-add being one; 0: half of peak_gflops.f32
     compute_efficiency: float = 1.0  # the part of the peak that real kernels reach
     max_work_group_size: int = 256
     vector_bytes: int = 16
@@ -39,7 +40,8 @@ class Chip:
     bandwidth_gbs: float = 10.0
     bandwidth_efficiency: float = 1.0
     cache_kib: int = 0
-    cache_gbs: float = 0.0  # bandwidth of data that fits in the cache; 0: as memory
+    cache_gbs: float = 0.0  # bandwidth of what the cache holds of a kernel's data; 0: as memory
+    scattered_gbs: float = 0.0  # bandwidth of accesses whose next one lies on another page; 0: as any other
     scratchpad_kib: int = 32  # work-group memory
 
     # link to the host
@@ -58,6 +60,11 @@ class Chip:
     alloc_us: float = 10.0
     build_us: float = 50_000.0
     load_us: float = 100.0
+
+    @property
+    def issue_rate(self) -> float:
+        """Operations issued, in 10^9 a second. A peak counts a fused multiply-add as two."""
+        return self.issue_gops or self.peak_gflops["f32"] / 2
 
     def rate(self, dtype: str) -> float:
         """Peak operations of a dtype, in 10^9 a second. A dtype that is not named computes as its wider kind."""
@@ -78,6 +85,8 @@ RULES: tuple[tuple[Callable[[Chip], bool], str], ...] = (
     (lambda c: c.memory_mib > 0, "memory_mib must be positive"),
     (lambda c: min(c.bandwidth_gbs, c.h2d_gbs, c.d2h_gbs) > 0, "bandwidths must be positive"),
     (lambda c: not c.cache_gbs or c.cache_gbs >= c.bandwidth_gbs, "cache_gbs is less than bandwidth_gbs"),
+    (lambda c: min(c.special_gflops, c.issue_gops, c.scattered_gbs) >= 0, "rates are not negative"),
+    (lambda c: c.scattered_gbs <= c.bandwidth_gbs, "scattered_gbs is more than bandwidth_gbs"),
     (lambda c: c.scratchpad_kib * 1024 <= c.memory_mib << 20, "scratchpad_kib is more than memory_mib"),
     (lambda c: c.gap_us <= c.launch_us, "gap_us, which hides launch_us, is more than launch_us"),
     (

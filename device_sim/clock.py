@@ -14,15 +14,17 @@ from .chip import Chip
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel does. flops: operations by dtype ("special": transcendental); bytes: traffic.
+    """What a kernel does. flops: operations by dtype, "special" among them; bytes: traffic.
 
     slots: operations issued, integer ones and selections too; a fused multiply-add is one slot and two flops.
+    scattered: the part of the bytes whose next access lies on another page.
     """
 
     flops: dict[str, float] = field(default_factory=dict)
     bytes: float = 0.0
     groups: int = 1
     slots: float = 0.0
+    scattered: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,21 @@ def kernel_us(chip: Chip, work: Work) -> tuple[float, str]:
     # Fewer work-groups than compute units leave units idle.
     share = min(1.0, work.groups / chip.compute_units)
     # n operations at r * 10^9 a second take n / r / 1000 microseconds.
-    arithmetic = sum(n / chip.rate(dtype) for dtype, n in work.flops.items())
-    issue = 2 * work.slots / chip.rate("f32")  # a peak counts a fused multiply-add, two operations, in each slot
-    compute = max(arithmetic, issue) / (1e3 * chip.compute_efficiency * share)
-    cached = chip.cache_gbs and work.bytes <= chip.cache_kib * 1024
-    bandwidth = chip.cache_gbs if cached else chip.bandwidth_gbs * chip.bandwidth_efficiency
-    memory = work.bytes / (1e3 * bandwidth)
+    special = work.flops.get("special", 0.0) / chip.rate("special")
+    arithmetic = sum(n / chip.rate(dtype) for dtype, n in work.flops.items() if dtype != "special")
+    # A division or a root keeps the units that everything else waits for.
+    compute = (max(arithmetic, work.slots / chip.issue_rate) + special) / (1e3 * chip.compute_efficiency * share)
+    memory = memory_us(chip, work)
     return max(compute, memory), "compute" if compute > memory else "memory"
+
+
+def memory_us(chip: Chip, work: Work) -> float:
+    """Time of a kernel's traffic: what the cache holds of it at the cache's bandwidth, the rest at the memory's."""
+    scattered = min(work.scattered, work.bytes) if chip.scattered_gbs else 0.0
+    streamed = work.bytes - scattered
+    cached = min(streamed, chip.cache_kib * 1024.0) if chip.cache_gbs else 0.0
+    seconds = cached / (chip.cache_gbs or 1) + (streamed - cached) / (chip.bandwidth_gbs * chip.bandwidth_efficiency)
+    return (seconds + scattered / (chip.scattered_gbs or 1)) / 1e3
 
 
 class Clock:

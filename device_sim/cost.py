@@ -28,6 +28,8 @@ _SPECIAL = re.compile(r"\b(?:exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan
 _CHOICE = re.compile(r"\((\w+) < (\w+)\) \? (\w+) : (\w+)")
 _VECTOR_LOAD = re.compile(r"_at \*|\bvload\d")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+_OPERATOR = re.compile(r" (?:[-+*/<>|&^?]|[<>=!]=) ")
+_PAGE = 4096  # bytes; accesses further apart than this cost a translation each, and nothing fetches them ahead
 
 
 _IDS = re.compile(r"get_(global|local|group)_id\((\d)\)")
@@ -64,7 +66,10 @@ Size = tuple[int, int, int]
 
 
 class _Walk:
-    """One pass over a kernel's lines. `flops`: operations by dtype; `traffic`: bytes by buffer; of the whole launch."""
+    """One pass over a kernel's lines, counting the whole launch.
+
+    flops: operations by dtype. traffic: bytes by buffer; scattered: those of accesses that turn a page each time.
+    """
 
     def __init__(self, source: str, kernel: str, global_size: Size, local_size: Size, scalars: dict[str, int]):
         parameters, body = functions(source)[kernel]
@@ -78,20 +83,25 @@ class _Walk:
         self.buffers = {name: _BYTES.get(type_, 4) for name, type_, _, _ in _pointers(source, kernel)}
         self.flops: dict[str, float] = defaultdict(float)
         self.traffic: dict[str, float] = defaultdict(float)
+        self.scattered: dict[str, float] = defaultdict(float)
+        self.formulas: dict[str, str] = {}
+        self.loops: list[tuple[str, int]] = []  # the open ones, with their steps
         self._walk(body)
 
     def _walk(self, body: str) -> None:
-        outer: list[float] = []
+        outer: list[tuple[float, int]] = []
         for line in map(str.strip, body.splitlines()):
             if loop := _FOR.search(line):
-                outer.append(self.turns)
+                outer.append((self.turns, len(self.loops)))
                 self.turns *= self._enter(*loop.groups())
             elif line.startswith("}"):
-                self.turns = outer.pop() if outer else self.turns
+                if outer:
+                    self.turns, depth = outer.pop()
+                    del self.loops[depth:]
                 if line.endswith("{"):
-                    outer.append(self.turns)
+                    outer.append((self.turns, len(self.loops)))
             elif line.endswith("{"):
-                outer.append(self.turns)
+                outer.append((self.turns, len(self.loops)))
             else:
                 self._line(line)
 
@@ -103,6 +113,7 @@ class _Walk:
         self.spans[key] = turns
         self.depends[name] = self._dependence(low) | {key}
         self.values[name] = first or 0
+        self.loops.append((name, by or 1))
         return turns
 
     def _value(self, text: str) -> int | None:
@@ -130,6 +141,7 @@ class _Walk:
     def _line(self, line: str) -> None:
         if define := _DEFINE.match(line):
             self.depends[define["name"]] = self._dependence(define["value"])
+            self.formulas[define["name"]] = define["value"]
             if (value := self._value(define["value"])) is not None:
                 self.values[define["name"]] = value
         for dtype, count in _line_flops(self.source, line).items():
@@ -140,15 +152,34 @@ class _Walk:
             if name in self.buffers:
                 depends = self._dependence(index or shift)
                 distinct = math.prod(self.spans.get(key, 1) for key in depends)
-                self.traffic[name] += self.buffers[name] * lanes * min(self.turns, distinct)
+                moved = self.buffers[name] * lanes * min(self.turns, distinct)
+                self.traffic[name] += moved
+                if self.buffers[name] * self._stride(index or shift, depends) >= _PAGE:
+                    self.scattered[name] += moved
+
+    def _stride(self, index: str, depends: frozenset[str]) -> int:
+        """Elements between an access and the next, in the innermost loop that moves it; 0 where it is not known."""
+        for loop, step in reversed(self.loops):
+            if (key := f"loop {loop}") in depends:
+                here, kept = self._value(index), dict(self.values)
+                self.values[loop] += step
+                for name, formula in self.formulas.items():
+                    if key in self.depends[name] and (value := self._value(formula)) is not None:
+                        self.values[name] = value
+                there, self.values = self._value(index), kept
+                return 0 if here is None or there is None else abs(there - here)
+        return 0
 
 
 @functools.lru_cache(maxsize=4096)
 def _function_flops(source: str, name: str) -> Counter[str]:
-    """Operations of one call of a helper, as `_line_flops` counts them."""
+    """Operations of one call of a helper, as `_line_flops` counts them. Of a branch, what the usual operand takes."""
     total: Counter[str] = Counter()
-    for line in functions(source)[name][1].splitlines():
-        total += _line_flops(source, line.strip())
+    rare = False
+    for line in map(str.strip, functions(source)[name][1].splitlines()):
+        rare = line.startswith("if (") or (rare and not line.startswith("}"))
+        if not rare:
+            total += _line_flops(source, line)
     return total
 
 
@@ -166,19 +197,23 @@ def _line_flops(source: str, line: str) -> Counter[str]:
         return Counter({dtype: 2 * lanes, "slots": lanes})
     helpers = functions(source)
     called = [name for name in re.findall(r"\b(\w+)\(", value) if name in helpers]
-    if called:
-        return sum((_function_flops(source, name) for name in called), Counter())
-    if _SPECIAL.search(value):
-        return Counter({"special": lanes, "slots": lanes})
-    operators = len(re.findall(r" [-+*/] ", value))
-    return Counter({dtype: lanes * operators, "slots": lanes * max(operators, " ? " in value)})
+    found: Counter[str] = sum((_function_flops(source, name) for name in called), Counter())
+    if found:
+        return found
+    if called or _SPECIAL.search(value):  # what the language has itself
+        special = _SPECIAL.search(value) or any(_SPECIAL.match(f"{name.partition('_')[0]}(") for name in called)
+        return Counter({"special": lanes if special else 0, "slots": lanes})
+    operators = Counter(operator.strip() for operator in _OPERATOR.findall(value.replace(" ", "  ")))
+    arithmetic = sum(operators[operator] for operator in "-+*")
+    divisions = operators["/"]
+    return Counter({dtype: lanes * arithmetic, "special": lanes * divisions, "slots": lanes * operators.total()})
 
 
 @functools.lru_cache(maxsize=4096)
 def _walked(
     source: str, kernel: str, global_size: Size, local_size: Size, scalars: tuple[int, ...]
-) -> tuple[dict[str, float], dict[int, float]]:
-    """Operations by dtype with "slots" among them, and bytes by argument index."""
+) -> tuple[dict[str, float], dict[int, tuple[float, float]]]:
+    """Operations by dtype with "slots" among them; by argument index bytes, and which of them are scattered."""
     names = {index: name for name, _, index, _ in _pointers(source, kernel)}
     parameters, body = functions(source)[kernel]
     if "**" in parameters:
@@ -187,7 +222,7 @@ def _walked(
         names_in_order = [parameter.split()[-1].strip("*") for parameter in parameters.split(",")]
         by_name = dict(zip(names_in_order, scalars, strict=False))
     walk = _Walk(source, kernel, global_size, local_size, by_name)
-    return dict(walk.flops), {index: walk.traffic[name] for index, name in names.items()}
+    return dict(walk.flops), {index: (walk.traffic[name], walk.scattered[name]) for index, name in names.items()}
 
 
 def kernel_work(source: str, kernel: str, global_size: Size, local_size: Size, args: list[Arg]) -> Work:
@@ -199,8 +234,12 @@ def kernel_work(source: str, kernel: str, global_size: Size, local_size: Size, a
     scalars = tuple(int.from_bytes(a.data, "little", signed=True) if isinstance(a, Scalar) else 0 for a in args)
     counted, traffic = _walked(source, kernel, global_size, local_size, scalars)
     flops = {dtype: n for dtype, n in counted.items() if dtype != "slots" and n}
-    moved = sum(min(traffic.get(i, 0), limit) for i, limit in reach.items())
-    return Work(flops, moved, groups, counted.get("slots", 0.0))
+    moved = scattered = 0.0
+    for i, limit in reach.items():
+        total, apart = traffic.get(i, (0.0, 0.0))
+        moved += min(total, limit)
+        scattered += apart * min(total, limit) / total if total else 0.0
+    return Work(flops, moved, groups, counted.get("slots", 0.0), scattered)
 
 
 _SPECIAL_MAPS = frozenset(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lazy_backend.driver import origin
 from lazy_backend.driver.base import Device, Driver
 from lazy_backend.driver.errors import (
     DeviceLost,
@@ -32,6 +33,8 @@ from . import faults
 from .chip import Chip
 from .clock import Clock, Step
 from .memory import Allocation, Memory
+
+HERE = str(Path(__file__).parent)  # this package's lines are nobody's origin
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class SimDevice(Device):
         self.clock = Clock(self.chip)
         self.trace: list[Step] = []
         self.findings: list[str] = []
+        self.places: dict[str, str] = {}  # kernel -> what it computes and the Python lines that use it
         self.lost = ""
         self._queues: list[Queue] = []
         self._lock = threading.RLock()  # events are asked for from any thread
@@ -102,6 +106,13 @@ class SimDevice(Device):
         """Keep a finding, once."""
         if text not in self.findings:
             self.findings.append(text)
+
+    def labelled(self, kernel: str, place: str) -> str:
+        """A kernel's name for messages, with where in the user's program its launch comes from, where that is known."""
+        if not place:
+            return kernel
+        self.places[kernel] = place
+        return f"{kernel} [{place}]"
 
     def close(self) -> None:
         if self.memory.alive:
@@ -120,7 +131,7 @@ class SimDevice(Device):
         return made
 
     def free(self, mem: Allocation) -> None:
-        self.checked(mem, 0, 0, "free")
+        self.checked(mem, 0, 0, located("free"))
         for queue in self._queues:
             user = next((c for c in queue.pending if isinstance(c, Command) and mem in c.uses), None)
             if user:
@@ -224,39 +235,42 @@ class SimDevice(Device):
 
     # copies
     def copy_h2d(self, queue: Queue, dst: Allocation, dst_offset: int, src: int, nbytes: int, blocking: bool) -> None:
-        self.checked(dst, dst_offset, nbytes, "copy to the device")
+        what = located("copy to the device")
+        self.checked(dst, dst_offset, nbytes, what)
 
         def run() -> None:
             ct.memmove(dst.address + dst_offset, src, nbytes)
 
-        self.submit(queue, Command("copy to the device", run, (dst,)), Step("h2d", "h2d", queue.number, nbytes))
+        self.submit(queue, Command(what, run, (dst,)), Step("h2d", "h2d", queue.number, nbytes))
         if blocking:
             self.synchronize(queue)
 
     def copy_d2h(self, queue: Queue, dst: int, src: Allocation, src_offset: int, nbytes: int, blocking: bool) -> None:
-        self.checked(src, src_offset, nbytes, "copy to the host")
+        what = located("copy to the host")
+        self.checked(src, src_offset, nbytes, what)
 
         def run() -> None:
             if src.uninitialised(src_offset, nbytes):
-                self.find(f"copy to the host reads uninitialised bytes of {src}")
+                self.find(f"{what} reads uninitialised bytes of {src}")
             ct.memmove(dst, src.address + src_offset, nbytes)
 
-        self.submit(queue, Command("copy to the host", run, (src,)), Step("d2h", "d2h", queue.number, nbytes))
+        self.submit(queue, Command(what, run, (src,)), Step("d2h", "d2h", queue.number, nbytes))
         if blocking:
             self.synchronize(queue)
 
     def copy_d2d(
         self, queue: Queue, dst: Allocation, dst_offset: int, src: Allocation, src_offset: int, nbytes: int
     ) -> None:
-        self.checked(dst, dst_offset, nbytes, "copy inside the device")
-        self.checked(src, src_offset, nbytes, "copy inside the device")
+        what = located("copy inside the device")
+        self.checked(dst, dst_offset, nbytes, what)
+        self.checked(src, src_offset, nbytes, what)
         if dst is src and abs(dst_offset - src_offset) < nbytes:
-            raise InvalidArgument(f"copy inside the device: the ranges of {dst} overlap")
+            raise InvalidArgument(f"{what}: the ranges of {dst} overlap")
 
         def run() -> None:
             ct.memmove(dst.address + dst_offset, src.address + src_offset, nbytes)
 
-        self.submit(queue, Command("copy inside the device", run, (dst, src)), Step("d2d", "d2d", queue.number, nbytes))
+        self.submit(queue, Command(what, run, (dst, src)), Step("d2d", "d2d", queue.number, nbytes))
 
     # events
     def event_record(self, queue: Queue) -> Event:
@@ -309,6 +323,12 @@ class SimDriver(Driver):
         from .report import write
 
         write(self.devices, Path(self.settings.report))
+
+
+def located(what: str) -> str:
+    """What is done, with where in the user's program the call being served comes from, as far as that is known."""
+    place = origin.current(HERE)
+    return f"{what} [{place}]" if place else what
 
 
 def ranges(allocations: Sequence[Allocation]) -> tuple[Allocation, ...]:

@@ -27,10 +27,11 @@ EDGE = 0xCB
 def runner() -> ct.CDLL:
     """`runner.c`, compiled by the host."""
     library = ct.CDLL(str(shared_library(Path(__file__).with_name("runner.c").read_text(), "-O2", "-Wall")))
+    if not library.sim_fresh(ct.c_uint32(POISON)):
+        raise OutOfMemory("the simulating host has no room for the pattern of fresh memory")
     library.sim_map.restype = ct.c_void_p
     library.sim_map.argtypes = (ct.c_uint64,)
     library.sim_unmap.argtypes = (ct.c_void_p, ct.c_uint64)
-    library.sim_fill.argtypes = (ct.c_void_p, ct.c_uint64, ct.c_uint32)
     library.sim_find.restype = ct.c_uint64
     library.sim_find.argtypes = (ct.c_void_p, ct.c_uint64, ct.c_uint32, ct.c_int)
     library.sim_run.argtypes = (ct.c_void_p,) * 5
@@ -101,7 +102,6 @@ class Memory:
             raise OutOfMemory(f"the simulating host has no room for {nbytes} bytes")
         self.made += 1
         made = Allocation(self.made, self.device, nbytes, pages + page_bytes - room, pages, page_bytes)
-        runner().sim_fill(made.address, nbytes // 4, POISON)
         made.mark_edges()
         self.used += nbytes
         self.alive[made.serial] = made

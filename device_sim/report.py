@@ -6,7 +6,7 @@ import html
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ _WIDTH, _HEIGHT, _MARGIN = 900, 260, 46
 _COLOURS = {"compute": "#1565c0", "memory": "#2e7d32", "link": "#ef6c00", "latency": "#c62828"}
 
 
-def summary(chip: Chip, clock: Clock, findings: Sequence[str] = ()) -> dict[str, Any]:
-    """Predicted microseconds and where they go; JSON-able.
+def summary(
+    chip: Chip, clock: Clock, findings: Sequence[str] = (), places: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Predicted microseconds and where they go; JSON-able. places: what each kernel computes, and for which lines.
 
     utilisation: parts of the whole time in which compute units, memory and links were at their limit.
     """
@@ -54,12 +56,12 @@ def summary(chip: Chip, clock: Clock, findings: Sequence[str] = ()) -> dict[str,
             },
         },
         "peak_memory_bytes": max(used for _, used in clock.memory),
-        "by_kernel": _by_kernel(kernels),
+        "by_kernel": _by_kernel(kernels, places or {}),
         "findings": list(findings),
     }
 
 
-def _by_kernel(kernels: Sequence[Span]) -> list[dict[str, Any]]:
+def _by_kernel(kernels: Sequence[Span], places: Mapping[str, str]) -> list[dict[str, Any]]:
     """One row a kernel, the costliest first."""
     groups: dict[str, list[Span]] = defaultdict(list)
     for span in kernels:
@@ -72,6 +74,7 @@ def _by_kernel(kernels: Sequence[Span]) -> list[dict[str, Any]]:
         rows.append(
             {
                 "kernel": name,
+                "origin": places.get(name, ""),
                 "launches": len(spans),
                 "us": time,
                 "flops": flops,
@@ -193,7 +196,7 @@ def page(chip: Chip, clock: Clock, found: dict[str, Any]) -> str:
     )
     parts = ", ".join(f"{key} {value:.1%}" for key, value in found["utilisation"].items())
     kernels = "".join(
-        f"<tr><td>{html.escape(r['kernel'])}<td>{r['launches']}<td>{r['us']:,.1f}<td>{r['gflops']:,.1f}"
+        f"<tr><td>{html.escape(r['kernel'])}<td>{html.escape(r['origin'])}<td>{r['launches']}<td>{r['us']:,.1f}<td>{r['gflops']:,.1f}"
         f"<td>{r['gbs']:,.1f}<td>{r['limit']}"
         for r in found["by_kernel"]
     )
@@ -204,7 +207,7 @@ def page(chip: Chip, clock: Clock, found: dict[str, Any]) -> str:
         f"<h1>{html.escape(chip.name)}: {found['total_us']:,.0f} us predicted</h1><p>Utilisation: {parts}</p>"
         f"<h2>Timeline</h2>{timeline(clock)}<h2>Roofline</h2>{roofline(chip, found['by_kernel'])}"
         f"<h2>Memory</h2>{memory_chart(clock)}<h2>Findings</h2><ul>{findings}</ul>"
-        f"<h2>Numbers</h2><table>{numbers}</table><h2>Kernels</h2><table><tr><th>kernel<th>launches<th>us<th>Gop/s"
+        f"<h2>Numbers</h2><table>{numbers}</table><h2>Kernels</h2><table><tr><th>kernel<th>computes<th>launches<th>us<th>Gop/s"
         f"<th>GB/s<th>limit{kernels}</table>"
     )
 
@@ -213,7 +216,7 @@ def write(devices: Sequence[SimDevice], folder: Path) -> None:
     """Write report.json (a list, one entry a device), timeline.json (Perfetto), trace.json and device_N.html."""
     folder.mkdir(parents=True, exist_ok=True)
     used = [d for d in devices if d.trace]
-    found = [summary(d.chip, d.clock, d.findings) for d in used]
+    found = [summary(d.chip, d.clock, d.findings, d.places) for d in used]
     (folder / "report.json").write_text(json.dumps(found, indent=1))
     (folder / "timeline.json").write_text(json.dumps(perfetto([d.clock for d in used])))
     (folder / "trace.json").write_text(json.dumps([[_plain(step) for step in d.trace] for d in used]))

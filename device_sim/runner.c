@@ -1,12 +1,15 @@
 /* Runs a simulated chip's kernels inside the host process, and survives their bad memory accesses:
  * device memory lies between guard pages, and a fault while a kernel runs comes back as an address. */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define GUARD 4096u
+#define FRESH (4u << 20) /* bytes of the file that all fresh memory maps: 80 GiB are 20,000 mappings of 65,530 */
 
 static _Thread_local sigjmp_buf jump;
 static _Thread_local volatile int running;
@@ -23,21 +26,34 @@ static void on_fault(int signal, siginfo_t *info, void *context) {
   siglongjmp(jump, 1);
 }
 
-/* `bytes` (whole pages) of zeroed memory between two pages that nobody may touch; NULL when memory is out. */
+static int fresh = -1;
+
+/* Sets the word that fresh memory holds; call it once, before sim_map. Returns 0 where the host refuses. */
+int sim_fresh(uint32_t word) {
+  fresh = memfd_create("fresh memory", MFD_CLOEXEC);
+  if (fresh < 0 || ftruncate(fresh, FRESH)) return 0;
+  uint32_t *memory = mmap(NULL, FRESH, PROT_READ | PROT_WRITE, MAP_SHARED, fresh, 0);
+  if (memory == MAP_FAILED) return 0;
+  for (uint64_t i = 0; i < FRESH / sizeof(word); ++i) memory[i] = word;
+  return munmap(memory, FRESH) == 0;
+}
+
+/* `bytes` (whole pages) of fresh memory between two pages that nobody may touch; NULL when memory is out. A page costs
+ * the host nothing until it is written: a simulated chip may have more memory than the host. */
 void *sim_map(uint64_t bytes) {
   char *start = mmap(NULL, bytes + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return NULL;
-  if (mprotect(start + GUARD, bytes, PROT_READ | PROT_WRITE) == 0) return start + GUARD;
-  munmap(start, bytes + 2 * GUARD);
-  return NULL;
+  for (uint64_t at = 0; at < bytes; at += FRESH) {
+    const uint64_t count = bytes - at < FRESH ? bytes - at : FRESH;
+    const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
+    if (mmap(start + GUARD + at, count, PROT_READ | PROT_WRITE, flags, fresh, 0) != MAP_FAILED) continue;
+    munmap(start, bytes + 2 * GUARD);
+    return NULL;
+  }
+  return start + GUARD;
 }
 
 void sim_unmap(void *pages, uint64_t bytes) { munmap((char *)pages - GUARD, bytes + 2 * GUARD); }
-
-/* Fills memory with a repeated word. */
-void sim_fill(uint32_t *memory, uint64_t words, uint32_t word) {
-  for (uint64_t i = 0; i < words; ++i) memory[i] = word;
-}
 
 /* Index of the first element that is (same != 0) or is not (same == 0) `word`; `words` where there is none. */
 uint64_t sim_find(const uint32_t *memory, uint64_t words, uint32_t word, int same) {

@@ -7,6 +7,7 @@ import ctypes as ct
 import time
 from dataclasses import dataclass
 
+from lazy_backend.driver import origin
 from lazy_backend.driver.base import Arg, Buffer, Local, Scalar
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.driver.cc import shared_library
@@ -14,7 +15,7 @@ from lazy_backend.driver.errors import BuildFailed, InvalidArgument, LaunchFaile
 
 from . import cost
 from .clock import Step
-from .device import Command, Queue, Settings, SimDevice, SimDriver, ranges
+from .device import HERE, Command, Queue, Settings, SimDevice, SimDriver, ranges
 from .memory import ALIGNMENT, Allocation, runner
 
 MAX_ARGS = 256
@@ -104,20 +105,21 @@ class SimGpu(SimDevice):
         local_size = local_size if local_size[0] else (1, 1, 1)
         self._check_geometry(kernel.name, global_size, local_size, args)
         buffers = [arg for arg in args if isinstance(arg, Buffer)]
+        label = self.labelled(kernel.name, origin.current(HERE))
         for arg in buffers:
-            self.checked(arg.mem, arg.offset, 0, f"kernel {kernel.name}")
+            self.checked(arg.mem, arg.offset, 0, f"kernel {label}")
         memories = ranges([arg.mem for arg in buffers])
         work = cost.kernel_work(kernel.program.source, kernel.name, global_size, local_size, args)
 
         def run() -> None:
-            self._check_inputs(kernel, args)
-            self._execute(kernel, global_size, local_size, args)
+            self._check_inputs(kernel, label, args)
+            self._execute(kernel, label, global_size, local_size, args)
             for mem in memories:
                 if side := mem.overrun():
                     mem.mark_edges()
-                    raise MemoryFault(f"kernel {kernel.name} wrote {side} {mem}")
+                    raise MemoryFault(f"kernel {label} wrote {side} {mem}")
 
-        self.submit(queue, Command(kernel.name, run, memories), Step("kernel", kernel.name, queue.number, work=work))
+        self.submit(queue, Command(label, run, memories), Step("kernel", kernel.name, queue.number, work=work))
 
     def _check_geometry(
         self, name: str, global_size: tuple[int, int, int], local_size: tuple[int, int, int], args: list[Arg]
@@ -133,16 +135,21 @@ class SimGpu(SimDevice):
         if len(args) > MAX_ARGS:
             raise LaunchFailed(f"kernel {name}: {len(args)} arguments; at most {MAX_ARGS}")
 
-    def _check_inputs(self, kernel: Kernel, args: list[Arg]) -> None:
+    def _check_inputs(self, kernel: Kernel, label: str, args: list[Arg]) -> None:
         """A read-only argument that nobody ever wrote is a read of uninitialised memory."""
         for arg, constant in zip(args, cost.constant_arguments(kernel.program.source, kernel.name), strict=False):
             if isinstance(arg, Buffer) and constant:
                 mem: Allocation = arg.mem
                 if mem.uninitialised(arg.offset, mem.nbytes - arg.offset, wholly=True):
-                    self.find(f"kernel {kernel.name} reads {mem}, which was never written")
+                    self.find(f"kernel {label} reads {mem}, which was never written")
 
     def _execute(
-        self, kernel: Kernel, global_size: tuple[int, int, int], local_size: tuple[int, int, int], args: list[Arg]
+        self,
+        kernel: Kernel,
+        label: str,
+        global_size: tuple[int, int, int],
+        local_size: tuple[int, int, int],
+        args: list[Arg],
     ) -> None:
         scratch = []
         values = (ct.c_uint64 * max(1, len(args)))()  # an address, or a scalar's bytes
@@ -162,7 +169,7 @@ class SimGpu(SimDevice):
             where = self.memory.nearest(fault.value or 0)
             side = "after" if where and (fault.value or 0) >= where.address else "before"
             beside = f"{side} {where}" if where else f"address {fault.value or 0:#x}, which is no device memory"
-            raise MemoryFault(f"kernel {kernel.name} touched memory {beside}")
+            raise MemoryFault(f"kernel {label} touched memory {beside}")
 
 
 class SimGpuDriver(SimDriver):

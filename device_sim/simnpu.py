@@ -61,9 +61,11 @@ class SimNpu(SimDevice):
         ops = _ops()
         if name not in ops.references or (ops.references[name].reference is None and name != "map"):
             raise Unsupported(f"no core op {name}")
+        attrs = dict(attrs)
+        op = attrs.get("fn", name) if name == "map" else name
+        label = self.labelled(op, attrs.pop("line", ""))
         for tensor in (*outputs, *inputs):
-            self.checked(tensor.mem, tensor.offset, _extent(tensor), f"core op {name}")
-        label = attrs.get("fn", name) if name == "map" else name
+            self.checked(tensor.mem, tensor.offset, _extent(tensor), f"core op {label}")
         work = cost.core_op_work(name, outputs, inputs, attrs, {code: d.name for code, d in ops.by_code.items()})
         memories = ranges([t.mem for t in (*outputs, *inputs)])
 
@@ -73,7 +75,7 @@ class SimNpu(SimDevice):
                     self.find(f"core op {label} reads {tensor.mem}, which was never written")
             self._evaluate(name, outputs, inputs, attrs)
 
-        self.submit(queue, Command(label, run, memories), Step("kernel", label, queue.number, work=work))
+        self.submit(queue, Command(label, run, memories), Step("kernel", op, queue.number, work=work))
 
     def _evaluate(self, name: str, outputs: list[Tensor], inputs: list[Tensor], attrs: dict) -> None:
         ops = _ops()

@@ -55,6 +55,8 @@ _tasks: dict[tuple[str, str], Future] = {}
 
 # Structures whose kernels are remembered for sizes that vary; a family holds the texts of its kernels, some 200 KB.
 MAX_FAMILIES = 512
+# Lines that a kernel's description names, where several use it.
+MAX_LINES = 4
 
 
 def kernel(device: int, mlir: str, name: str, line: str) -> int:
@@ -156,7 +158,7 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
         plan: Plan | core_calls.CorePlan
         if caps.level == 1:
             plan = core_calls.plan(segment.graph, caps)
-            steps += core_steps(plan)
+            steps += core_steps(plan, [node.line for node in window.nodes])
         else:
             plan = schedule.plan(
                 segment.graph, window.slot_infos(), caps, functools.partial(externs.claims, library(window.device))
@@ -204,14 +206,21 @@ def launches(plan: Plan, window: Window, family: Family) -> list[tuple]:
             steps.append(core_step(launch, plan.temps, library_handle(launch.op)))
             continue
         handle = handles[launch.kernel]
-        if handle not in described:
-            origins = [window.nodes[i] for i in launch.origins]
-            ops = dict.fromkeys(node.op.split(".")[1] for node in origins)
-            described[handle] = f"{'+'.join(ops)} ({origins[0].line if origins else 'unknown line'})"
+        describe(handle, [window.nodes[i] for i in launch.origins])
         args = [recipe(arg, plan) for arg in launch.args]
         args += [("bytes", value, type) for value, type in variants[launch.kernel].extra]
         steps.append(("launch", handle, launch.global_size, launch.local_size, args))
     return steps
+
+
+def describe(handle: int, origins: list[WindowNode]) -> None:
+    """Say what a kernel computes: its ops, and the line of each place that uses it."""
+    line = origins[0].line if origins else "unknown line"
+    known = described.get(handle, "")
+    if not known:
+        described[handle] = f"{'+'.join(dict.fromkeys(node.op.split('.')[1] for node in origins))} ({line})"
+    elif line not in known and known.count("; ") < MAX_LINES:
+        described[handle] = f"{known.removesuffix(')')}; {line if known.count('; ') < MAX_LINES - 1 else 'and more'})"
 
 
 def recipe(arg: Arg, plan: Plan) -> tuple:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from codegen.core_calls import CorePlan
 from codegen.plan import CoreCall, Temp, TensorRef
 from ops_core import dtypes
 
 
-def core_steps(plan: CorePlan) -> list[tuple]:
-    """The steps of a plan. A run-time scalar is a `full` whose value the executor writes into its attrs, hence without
-    any here."""
+def core_steps(plan: CorePlan, lines: Sequence[str]) -> list[tuple]:
+    """The steps of a plan; lines: of each window node. Attrs say the line too; those of a run-time scalar, which is a
+    `full`, are written by the executor."""
     scalars: list[tuple] = []
     for index, dtype, temp in plan.params:
         target: tuple = (("temp", plan.temps[temp].offset, ""), dtypes.BY_NAME[dtype].code, 0, [], [])
         scalars.append(("core", "full", "", 1, [target, (("scalar", index, dtype), 0, 0, [], [])], 0))
-    return scalars + [core_step(call, plan.temps, 0) for call in plan.calls]
+    return scalars + [core_step(_with_line(call, lines), plan.temps, 0) for call in plan.calls]
+
+
+def _with_line(call: CoreCall, lines: Sequence[str]) -> CoreCall:
+    if call.origin < 0:
+        return call
+    return replace(call, attrs=json.dumps({**json.loads(call.attrs), "line": lines[call.origin]}))
 
 
 def core_step(call: CoreCall, temps: Sequence[Temp], handle: int) -> tuple:

@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable
 
 from lazy_backend import _C, cache, config
+from lazy_backend.driver import origin
 
 log = logging.getLogger("lazy_backend.kernels")
 
 # What each kernel handle computes, for profiles: op names, first user line.
 described: dict[int, str] = {}
+origin.lookup = described.get
 
 # (device, program, function) of each handle. Kernels and programs live as long as the process.
 _programs: dict[int, tuple[int, int, str]] = {}

@@ -7,6 +7,7 @@ errors.py        one exception class per status
 abi.py           lazy_driver.h for ctypes
 native.py        a C driver seen as the Python twin
 adapter.py       a Python driver seen as a C table
+origin.py        which line of the user's program a call comes from
 cc.py            the host's C compiler, for drivers and simulated kernels
 discovery.py     entry points and LAZY_DRIVER
 """

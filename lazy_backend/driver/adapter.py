@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import abi, errors
+from . import abi, errors, origin
 from .base import Arg, Buffer, Device, Driver, Local, Scalar, Tensor
 
 # Handles are no addresses on any 64-bit machine: a host that touches one faults at once.
@@ -183,7 +183,8 @@ def _launch(
     a: Adapter, device: Device, queue: int, kernel: int, global_size: Any, local_size: Any, nargs: int, args: Any
 ) -> None:
     unpacked = [_unpack_arg(a, args[i]) for i in range(nargs)]
-    device.launch(a.object(queue), a.object(kernel), tuple(global_size[:3]), tuple(local_size[:3]), unpacked)
+    with origin.launching(kernel):
+        device.launch(a.object(queue), a.object(kernel), tuple(global_size[:3]), tuple(local_size[:3]), unpacked)
 
 
 def _core_op(

@@ -154,7 +154,8 @@ typedef struct lazy_driver_api {
 
   /* core ops (level 1; NULL where kernels are compiled) and extern library entries (level 3).
    * `name`: a core op of ops_core's table. `tensors`: outputs first, then inputs.
-   * `attrs`: the op's static attributes as JSON. LAZY_UNSUPPORTED: not offered.
+   * `attrs`: the op's static attributes as JSON, and where it is known "line", the user's Python line, for messages.
+   * LAZY_UNSUPPORTED: not offered.
    * A level 3 driver is asked with n_tensors 0 which entries it has: LAZY_OK for those. */
   lazy_status (*core_op)(lazy_device device, lazy_queue queue, const char *name, uint32_t n_outputs,
                          uint32_t n_tensors, const lazy_tensor *tensors, const char *attrs);

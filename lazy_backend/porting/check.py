@@ -21,6 +21,7 @@ from lazy_backend.porting.stages import STAGES, Stage
 
 STARTUP_SECONDS = 60.0
 STATUSES = ("pass", "fail", "missing")
+FIRST_RESULTS = 4  # the stage whose core ops everything behind it is made of
 
 
 @dataclass
@@ -37,12 +38,16 @@ class Result:
 
 @dataclass
 class Report:
-    """All outcomes for one driver. level: as its properties say, 0 when stage 0 did not get that far."""
+    """All outcomes for one driver. level: as its properties say, 0 when stage 0 did not get that far.
+
+    finished: the stages whose checks have all run; another one that has results was cut off.
+    """
 
     driver: str
     level: int = 0
     device: str = ""
     results: list[Result] = field(default_factory=list)
+    finished: list[int] = field(default_factory=list)
 
     def of(self, stage: int, status: str = "") -> list[Result]:
         """The results of a stage, of one status or all."""
@@ -56,9 +61,8 @@ class Report:
     @property
     def passed(self) -> bool:
         """Whether every stage that the level claims has run and passed."""
-        done = {r.stage for r in self.results}
         clean = all(r.status == "pass" for r in self.results)
-        return bool(self.level) and clean and done >= {s.number for s in self.claimed}
+        return bool(self.level) and clean and set(self.finished) >= {s.number for s in self.claimed}
 
     @property
     def next_step(self) -> str:
@@ -67,7 +71,7 @@ class Report:
             for result in self.results:
                 if result.status == status:
                     return f"stage {result.stage}, {result.name}: {result.text.splitlines()[0] if result.text else ''}"
-        left = [s for s in self.claimed if not self.of(s.number)]
+        left = [s for s in self.claimed if s.number not in self.finished]
         return (
             f"run stage {left[0].number}, {left[0].title}"
             if left
@@ -133,9 +137,11 @@ class Worker:
             yield {"dead": f"the process died ({why}): {self.errors[-1] if self.errors else 'no words'}"}
 
 
-def run_stage(driver: str, stage: Stage, told: Callable[[Result], None]) -> dict[str, Any]:
-    """Run the checks of one stage, whatever they do to their process. Returns the device's name and level."""
-    done = 0
+def run_stage(driver: str, stage: Stage, done: int, told: Callable[[Result], None]) -> dict[str, Any]:
+    """Run the checks of one stage from number `done` on, whatever they do to their process.
+
+    Returns the device's name and level, as far as it said them.
+    """
     facts: dict[str, Any] = {}
     names: list[list[Any]] = []
     while True:
@@ -169,22 +175,33 @@ def run_stage(driver: str, stage: Stage, told: Callable[[Result], None]) -> dict
 def run(
     driver: str, stages: list[int], path: Path, fresh: bool, told: Callable[[Result], None] = lambda result: None
 ) -> Report:
-    """Run stages and keep the report at `path`; a stage that passed before is not run again unless `fresh`."""
+    """Run stages and keep the report at `path`; a stage that passed before is not run again unless `fresh`.
+
+    stages: numbers, or none for all that the level claims, the later ones only once a core op has passed. Stage 0 runs
+    where the level is not known yet.
+    """
     report = Report(driver) if fresh or not path.exists() else Report.load(path)
     for stage in STAGES:
-        wanted = not stages or stage.number in stages
-        passed = report.of(stage.number) and len(report.of(stage.number)) == len(report.of(stage.number, "pass"))
-        if not wanted or passed or stage not in report.claimed:
+        learns_the_level = stage.number == 0 and not report.level
+        wanted = not stages or stage.number in stages or learns_the_level
+        too_early = not stages and stage.number > FIRST_RESULTS and not report.of(FIRST_RESULTS, "pass")
+        finished = stage.number in report.finished
+        passed = finished and len(report.of(stage.number)) == len(report.of(stage.number, "pass"))
+        if not wanted or passed or too_early or stage not in report.claimed:
             continue
-        report.results = [r for r in report.results if r.stage != stage.number]
+        if finished:
+            report.finished.remove(stage.number)
+            report.results = [r for r in report.results if r.stage != stage.number]
 
         def keep(result: Result) -> None:
             report.results.append(result)
             report.save(path)
             told(result)
 
-        facts = run_stage(driver, stage, keep)
+        facts = run_stage(driver, stage, len(report.of(stage.number)), keep)
         report.device, report.level = facts.get("device", report.device), facts.get("level", report.level)
+        report.finished.append(stage.number)
+        report.save(path)
         if stage.number == 0 and report.of(0, "fail"):
             break  # nothing can be said about a device that does not open
     report.results.sort(key=lambda r: r.stage)

@@ -21,15 +21,17 @@ from lazy_backend.porting.stages import STAGES, Check, checks_of
 def run_check(bench: Bench, check: Check) -> dict[str, Any]:
     """status ("pass", "fail" or "missing"), text and seconds of one check."""
     began = time.monotonic()
+    failure: Exception | None = None
     try:
         status, text = "pass", check.run(bench) or ""
     except (NotOffered, Unsupported) as error:
-        status, text = "missing", str(error)
+        status, text, failure = "missing", str(error), error
     except CheckFailed as error:
-        status, text = "fail", str(error)
+        status, text, failure = "fail", str(error), error
     except Exception as error:
-        status, text = "fail", f"{type(error).__name__}: {error}"
+        status, text, failure = "fail", f"{type(error).__name__}: {error}", error
     bench.clean_up()
+    del failure  # it kept the check's frames, hence the host memory that copies of a late queue still named
     return {"status": status, "text": text, "seconds": round(time.monotonic() - began, 3)}
 
 

@@ -1,6 +1,7 @@
 """Core op calls of a graph, run on the simulated NPU, agree with the interpreter; views cost no call."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,7 +101,10 @@ def test_steps_say_where_each_tensor_lies():
         slot = c.slot(X)
         c.store(c.view(slot, (4, 3), (1, 4), offset=2) * c.param(2.0).to("f32").expand(4, 3), slot, offset=20)
 
-    steps = core_steps(core_calls.plan(build(write).graph, CAPS))
+    plan = core_calls.plan(build(write).graph, CAPS)
+    plan.calls = [replace(call, origin=0) for call in plan.calls]
+    steps = core_steps(plan, ["train.py:3 in forward"])
     assert steps[0][:4] == ("core", "full", "", 1) and steps[0][4][1][0] == ("scalar", 0, "f64")
     multiply = next(step for step in steps if '"mul"' in step[2])
     assert multiply[4][1] == (("slot", 0, ""), 8, 8, [4, 3], [1, 4]), "dtype code, offset in bytes, sizes, strides"
+    assert json.loads(multiply[2])["line"] == "train.py:3 in forward", "a message can name the user's line"

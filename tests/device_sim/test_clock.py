@@ -30,9 +30,24 @@ def test_few_groups_leave_compute_units_idle():
     )
 
 
-def test_data_that_fits_in_the_cache_moves_faster():
-    cached = chips.with_settings(PLAIN, ["cache_kib=1024", "cache_gbs=100"])
-    assert kernel_us(cached, Work({}, 1e6))[0] == 10.0 and kernel_us(cached, Work({}, 1e7))[0] == 1000.0
+def test_what_the_cache_holds_moves_faster():
+    cached = chips.with_settings(PLAIN, ["cache_kib=1000", "cache_gbs=100"])
+    assert kernel_us(cached, Work({}, 1e6))[0] == 10.0
+    assert kernel_us(cached, Work({}, 11_024_000))[0] == pytest.approx(10.24 + 1000)
+
+
+def test_accesses_that_turn_pages_have_a_bandwidth_of_their_own():
+    paged = chips.with_settings(PLAIN, ["cache_kib=1000", "cache_gbs=100", "scattered_gbs=2"])
+    assert kernel_us(paged, Work({}, 1e6, scattered=4e5))[0] == pytest.approx(6.0 + 200.0)
+    assert kernel_us(PLAIN, Work({}, 1e6, scattered=4e5))[0] == 100.0, "a chip that says nothing streams"
+
+
+def test_operations_that_are_no_multiply_adds_are_limited_by_issue_and_divisions_come_on_top():
+    chip = chips.with_settings(PLAIN, ["issue_gops=200", "special_gflops=10"])
+    assert kernel_us(chip, Work({"f32": 1e6}, 0, slots=1e6)) == (10.0, "compute")
+    assert kernel_us(chip, Work({"f32": 1e6}, 0, slots=4e6))[0] == 20.0
+    assert kernel_us(chip, Work({"f32": 1e6, "special": 1e5}, 0, slots=4e6))[0] == 30.0
+    assert kernel_us(PLAIN, Work({"f32": 1e5}, 0, slots=1e6))[0] == 20.0, "without a rate, half the peak"
 
 
 def test_launch_cost_is_exposed_once_and_hidden_behind_long_kernels():

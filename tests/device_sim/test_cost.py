@@ -25,6 +25,13 @@ NUMBER = {"i32": np.int32, "i64": np.int64, "f32": np.float32, "f64": np.float64
 
 def work_of(language, op, shapes, out, **attrs):
     """(operations by dtype, bytes) of a graph of one op, all its launches."""
+    works = works_of(language, op, shapes, out, **attrs)
+    flops = {k: sum(work.flops.get(k, 0) for work in works) for k in {k for work in works for k in work.flops}}
+    return flops, sum(work.bytes for work in works)
+
+
+def works_of(language, op, shapes, out, **attrs):
+    """The work of each launch of a graph of one op."""
     graph = Graph()
     views = [{"slot": i, "sizes": s, "strides": contiguous(s), "offset": 0} for i, s in enumerate([*shapes, out])]
     values = tuple(graph.add("load", (), v["sizes"], "f32", **v) for v in views[:-1])
@@ -32,7 +39,7 @@ def work_of(language, op, shapes, out, **attrs):
     caps = Capabilities(language=language, is_cpu=True, compute_units=2, vector_bytes=64, has_f64=True).complete()
     sizes = {i: 4 * int(np.prod(s)) for i, s in enumerate([*shapes, out])}
     plan = schedule.plan(graph, {i: SlotInfo(n) for i, n in sizes.items()}, caps)
-    flops, moved = {}, 0.0
+    works = []
     for launch in plan.launches:
         args = []
         for arg in launch.args:
@@ -41,10 +48,8 @@ def work_of(language, op, shapes, out, **attrs):
             else:
                 args.append(Scalar(NUMBER[arg.type](arg.value).tobytes()))
         kernel = plan.kernels[launch.kernel]
-        work = kernel_work(kernel.source, kernel.name, launch.global_size, launch.local_size, args)
-        flops = {k: flops.get(k, 0) + work.flops.get(k, 0) for k in {*flops, *work.flops}}
-        moved += work.bytes
-    return flops, moved
+        works.append(kernel_work(kernel.source, kernel.name, launch.global_size, launch.local_size, args))
+    return works
 
 
 N = 1 << 18
@@ -67,6 +72,26 @@ def test_a_matrix_product_counts_every_multiply_and_add(language):
     flops, moved = work_of(language, "matmul", [(256, 256), (256, 256)], (256, 256))
     assert flops["f32"] == pytest.approx(2 * 256**3, rel=0.2)
     assert moved >= 3 * 4 * 256**2
+
+
+@pytest.mark.parametrize("language", ["c", "opencl"])
+def test_a_column_sum_of_long_rows_turns_a_page_with_every_row(language):
+    (far,) = works_of(language, "sum", [(512, 4096)], (4096,), dims=(0,))
+    (near,) = works_of(language, "sum", [(512, 64)], (64,), dims=(0,))
+    assert far.scattered == pytest.approx(4 * 512 * 4096) and near.scattered == 0
+
+
+@pytest.mark.parametrize("language", ["c", "opencl"])
+@pytest.mark.parametrize("fn, special", [("sqrt", 1), ("tanh", 1), ("exp", 0)])
+def test_roots_and_divisions_are_counted_apart(language, fn, special):
+    flops, _ = work_of(language, "map", [(N,)], (N,), fn=fn)
+    assert flops.get("special", 0) == pytest.approx(special * N, rel=0.05)
+
+
+@pytest.mark.parametrize("language", ["c", "opencl"])
+def test_of_a_branch_in_a_function_the_usual_side_counts(language):
+    flops, _ = work_of(language, "map", [(N,)], (N,), fn="sin")
+    assert 20 * N < flops["f32"] < 40 * N, "without the reduction of huge angles"
 
 
 def test_a_hand_written_kernel():

@@ -43,8 +43,8 @@ def test_slow_compiler():
 @pytest.mark.parametrize(
     "kind, error, words",
     [
-        ("launch_failed", LaunchFailed, "kernel scale failed"),
-        ("hang", TimedOut, "kernel scale ran for 1 s and was stopped"),
+        ("launch_failed", LaunchFailed, r"kernel scale \[.*\] failed"),
+        ("hang", TimedOut, r"kernel scale \[.*\] ran for 1 s and was stopped"),
     ],
 )
 def test_a_failed_or_hung_kernel_is_an_error_at_the_next_wait(kind, error, words):

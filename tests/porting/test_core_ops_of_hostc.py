@@ -1,4 +1,5 @@
-"""Stage 4 on the worked port: ops whose kernels choose between lanes of an index, which C writes as a mask."""
+"""Stage 4 on the worked port: ops whose kernels choose between lanes of an index, which C writes as a mask, or take
+the bits of halves."""
 
 import pytest
 
@@ -12,7 +13,7 @@ def bench():
     return Bench("hostc")
 
 
-@pytest.mark.parametrize("op", ["pad", "argmax", "map pow", "map bitcast"])
+@pytest.mark.parametrize("op", ["pad", "argmax", "map pow", "map bitcast", "map nextafter"])
 def test_a_core_op_gives_the_references_bits(bench, op):
     (check,) = (c for c in checks_of(STAGES[4]) if c.name == op)
     found = worker.run_check(bench, check)

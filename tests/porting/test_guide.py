@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from lazy_backend.driver import cc
 from lazy_backend.porting import show
 from lazy_backend.porting.check import Report, Result, run
 from lazy_backend.porting.new import Language, scaffold
-from lazy_backend.porting.stages import STAGES
+from lazy_backend.porting.stages import STAGES, checks_of
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/porting.md").read_text()
@@ -41,19 +42,22 @@ def test_the_guides_code_is_the_tested_files(block):
     assert block in SOURCE.read_text()
 
 
+def fill(path, block):
+    """Put a block of the guide in the place of the file's section of that name."""
+    name = SECTION.match(block)[1]
+    section = rf"/\* \[{name}\] \*/\n.*?/\* \[{name}\] \*/\n"
+    text, count = re.subn(section, lambda _: block, path.read_text(), flags=re.S)
+    assert count == 1, f"the skeleton has no section {name}"
+    path.write_text(text)
+
+
 def filled(tmp_path):
     """The skeleton with every section of the guide put in its place; the driver's library."""
     root = scaffold("mychip", 2, Language.c, tmp_path)
     path = root / "mychip" / "driver.c"
-    text = path.read_text()
     for block in BLOCKS:
-        name = SECTION.match(block)[1]
-        text, count = re.subn(
-            rf"/\* \[{name}\] \*/\n.*?/\* \[{name}\] \*/\n", lambda _, block=block: block, text, flags=re.S
-        )
-        assert count == 1, f"the skeleton has no section {name}"
-    path.write_text(text)
-    return cc.shared_library(text, "-O2")
+        fill(path, block)
+    return cc.shared_library(path.read_text(), "-O2")
 
 
 def test_a_skeleton_filled_by_the_guide_passes_the_first_stages(tmp_path):
@@ -61,6 +65,39 @@ def test_a_skeleton_filled_by_the_guide_passes_the_first_stages(tmp_path):
     report = run(str(filled(tmp_path)), [0, 1, 2], tmp_path / "report.json", fresh=True)
     assert report.level == 2 and [r for r in report.results if r.status != "pass"] == []
     assert report.next_step == "run stage 3, programs and launches"
+
+
+def scratch_environment(folder):
+    """An environment of its own for pip, which sees this one's packages; the variables to run in it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    pip = folder / "bin" / "pip"
+    pip.write_text(f'#!/bin/sh\nexec {folder}/bin/python -m pip "$@"\n')
+    pip.chmod(0o755)
+    packages = sysconfig.get_paths()["purelib"]
+    return {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{packages}"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_guide_followed_to_the_letter(tmp_path):
+    """Every block in its order, up to the first chapter that is not the worked port's: shell is run, C is filled in."""
+    env, printed = scratch_environment(tmp_path / "env"), []
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    written = 0
+    for language, block in re.findall(r"```(sh|c)\n(.*?)```", GUIDE.partition("## Level 1")[0], re.S):
+        if language == "c":
+            fill(tmp_path / "mychip" / "mychip" / "driver.c", block)
+            written += len(lines_of(block))
+            continue
+        for command in block.splitlines():
+            done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True)
+            printed.append((command, done.returncode, done.stdout + done.stderr))
+    stubs = {"python -m lazy_backend port check mychip": 1}  # the skeleton: a list of what is to be written
+    assert [(c, code) for c, code, _ in printed] == [(c, stubs.get(c, 0)) for c, _, _ in printed], printed
+    output = {command: text for command, _, text in printed}
+    assert "write alloc_memory" in output["python -m lazy_backend port check mychip"]
+    losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", printed[-1][2])]
+    assert written <= 400 and len(losses) >= 2 and losses[-1] < losses[0] - 0.5, "the demo trains"
 
 
 @pytest.mark.slow
@@ -96,7 +133,7 @@ def test_skeletons_refuse_bad_names_and_do_not_overwrite(tmp_path):
 
 
 def report_of(*results, level=2):
-    return Report("chip", level, "the chip", [Result(*r) for r in results])
+    return Report("chip", level, "the chip", [Result(*r) for r in results], [r[0] for r in results])
 
 
 def test_a_report_passes_when_every_claimed_stage_has_passed():
@@ -133,3 +170,24 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path):
     for _ in range(2):
         run("hostc", [0], tmp_path / "report.json", fresh=False, told=lambda r: asked.append(r.name))
     assert len(asked) == len(set(asked)), "what has passed is not run again"
+
+
+def test_a_single_stage_learns_the_level_first(tmp_path):
+    report = run("hostc", [3], tmp_path / "report.json", fresh=True)
+    assert report.level == 2 and report.finished == [0, 3] and len(report.of(3, "pass")) == len(checks_of(STAGES[3]))
+
+
+def test_a_stage_that_was_cut_off_has_not_passed_and_goes_on(tmp_path):
+    class CutOff(Exception):
+        pass
+
+    def told(result):
+        if result.name == "last_byte_is_there":
+            raise CutOff
+
+    path = tmp_path / "report.json"
+    with pytest.raises(CutOff):
+        run("hostc", [0, 1], path, fresh=True, told=told)
+    assert len(Report.load(path).of(1)) == 2 and Report.load(path).next_step.startswith("run stage 1")
+    report, names = run("hostc", [1], path, fresh=False), [c.name for c in checks_of(STAGES[1])]
+    assert [r.name for r in report.of(1)] == names and report.finished == [0, 1]

@@ -1,14 +1,16 @@
 """Each planted bug is found by the check that should find it, in words that name the cause; the sound chip passes."""
 
 import re
+import weakref
 
+import numpy as np
 import pytest
 
 from lazy_backend.driver import adapter
 from lazy_backend.driver.native import NativeDriver
 from lazy_backend.porting import worker
-from lazy_backend.porting.bench import Bench
-from lazy_backend.porting.stages import STAGES, checks_of
+from lazy_backend.porting.bench import Bench, CheckFailed
+from lazy_backend.porting.stages import STAGES, Check, checks_of
 
 from . import chips
 
@@ -59,3 +61,24 @@ def test_each_bug_is_found_where_it_should_be(bug, stage, name, words, monkeypat
     result = run(bug, stage, name)
     assert result["status"] == ("missing" if bug is chips.Flat else "fail"), result
     assert re.search(words, result["text"], re.S), result["text"]
+
+
+def test_the_host_memory_of_a_failed_check_lives_until_its_queued_copies_have_run():
+    kept = []
+
+    class Watched(chips.Flat):
+        def run(self):
+            kept.append(bool(self.pending) and host() is not None)
+            super().run()
+
+    def copies_and_fails(b):
+        nonlocal host
+        out = np.zeros(1 << 20, np.uint8)
+        host = weakref.ref(out)
+        b.device.copy_d2h(b.queue, out.ctypes.data, b.alloc(out.nbytes), 0, out.nbytes, False)
+        raise CheckFailed("planted")
+
+    host = None
+    result = worker.run_check(bench_of(Watched), Check("copies", "copies", copies_and_fails, 10))
+    assert result["text"] == "planted" and kept[0], "the copy ran, into memory that still was the check's"
+    assert host() is None, "and it is given back afterwards"
