@@ -76,6 +76,14 @@ def _set_storage(device: str, wide: bool = False) -> Any:
     return view
 
 
+def _whole_storage(device: str, wide: bool = False) -> Any:
+    memory = Draw().f(12).to(device)
+    view = torch.zeros(1).to(device)
+    torch.ops.aten.set_.source_Storage(view, memory.untyped_storage())
+    memory[3] = 7.0
+    return view
+
+
 def _dep_token(device: str, wide: bool = False) -> Any:
     return torch.zeros_like(torch.ops.aten._make_dep_token.default(device=device))
 
@@ -86,5 +94,6 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "aten._copy_from.default": partial(_copy_between, "aten._copy_from.default"),
     "aten._copy_from_and_resize.default": partial(_copy_between, "aten._copy_from_and_resize.default"),
     "aten.set_.source_Storage_storage_offset": _set_storage,
+    "aten.set_.source_Storage": _whole_storage,
     "aten._make_dep_token.default": _dep_token,
 }
