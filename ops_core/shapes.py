@@ -25,8 +25,12 @@ _KEYS = (
 )
 
 
-# PyTorch's own Meta kernels of these want the optional biases.
-_REPLACED = ("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl")
+# PyTorch's own Meta kernels of these want the optional biases, give statistics where the CPU gives none, or only raise.
+_REPLACED = (
+    "aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl", "aten::_batch_norm_no_update",
+    "aten::_native_batch_norm_legit_no_training", "aten::convolution_overrideable",
+    "aten::convolution_backward_overrideable", "aten::kaiser_window.beta",
+)  # fmt: skip
 
 
 @functools.cache  # asked again after `register`, they would all have one

@@ -51,7 +51,7 @@ def units() -> Iterator[Unit]:
 
 def _cases(op: OpInfo, dtype: torch.dtype, samples: int, variants: frozenset[str]) -> Iterator[Case]:
     tolerance = _override(op, dtype)
-    chosen = spread(_samples(op, dtype, requires_grad=False), samples)
+    chosen = spread(samples_of(op, dtype, requires_grad=False), samples)
     for index, sample in chosen:
         make = partial(Case, index=index, settle=_settler(op, sample), tolerance=tolerance)
         if op.get_op() is not None and "forward" in variants:
@@ -63,7 +63,7 @@ def _cases(op: OpInfo, dtype: torch.dtype, samples: int, variants: frozenset[str
         if op.supports_out and "out" in variants:
             yield make("out", run=partial(_out, op, sample))
     if "backward" in variants and dtype in BACKWARD_DTYPES and dtype in op.supported_backward_dtypes("cpu"):
-        for index, sample in spread(_samples(op, dtype, requires_grad=True), samples):
+        for index, sample in spread(samples_of(op, dtype, requires_grad=True), samples):
             if tensors_of([sample.input, sample.args, sample.kwargs], lambda t: t.requires_grad):
                 yield Case("backward", index, partial(_backward, op, sample), tolerance=tolerance)
     if "error" in variants and dtype is torch.float32 and op.error_inputs_func is not None:
@@ -72,7 +72,8 @@ def _cases(op: OpInfo, dtype: torch.dtype, samples: int, variants: frozenset[str
             yield Case("error", index, partial(_error, op, errors, index), raises=(item.error_type, item.error_regex))
 
 
-def _samples(op: OpInfo, dtype: torch.dtype, requires_grad: bool) -> list[SampleInput]:
+def samples_of(op: OpInfo, dtype: torch.dtype, requires_grad: bool = False) -> list[SampleInput]:
+    """Return the samples of an entry on the CPU, the same ones each time."""
     torch.manual_seed(SEED)
     return list(op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
 
