@@ -54,8 +54,9 @@ test: $(BUILD) $(TESTS)  ## the test suite
 test-full: $(BUILD) $(TESTS)  ## the test suite with the slow tests
 	$(call each,)
 
-conform: $(BUILD) $(TESTS)  ## every ATen overload: which route, verified by what
-	$(PY) -m lazy_backend coverage
+conform: $(BUILD) $(TESTS)  ## PyTorch's op, module and optimizer samples on the device (hours), and docs/op-coverage.md
+	-$(PY) -m lazy_backend conform
+	$(PY) -m lazy_backend coverage --results out/conformance.jsonl --update
 
 bench: $(BUILD)  ## eager CPU, pooled eager CPU, torch.compile and lazy, interleaved
 	$(PY) -m benchmarks

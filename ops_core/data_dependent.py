@@ -211,7 +211,11 @@ def unique_consecutive(
 
 
 def _rows(self: Tensor, dim: int) -> Tensor:
-    return self.movedim(dim, 0).reshape(self.shape[dim], -1)
+    """The slices along `dim` as rows. Raises RuntimeError where they are empty, as eager does."""
+    count = self.shape[dim]
+    if self.numel() == 0 and count:
+        raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+    return self.movedim(dim, 0).reshape(count, self.numel() // max(count, 1))
 
 
 @kernel("unique_dim_consecutive.default")

@@ -25,8 +25,12 @@ _KEYS = (
 )
 
 
-# PyTorch's own Meta kernels of these want the optional biases.
-_REPLACED = ("aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl")
+# PyTorch's own Meta kernels of these want the optional biases, give statistics where the CPU gives none, only raise, or never do.
+_REPLACED = (
+    "aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl", "aten::_batch_norm_no_update",
+    "aten::_native_batch_norm_legit_no_training", "aten::convolution_overrideable",
+    "aten::convolution_backward_overrideable", "aten::kaiser_window.beta", "aten::multinomial",
+)  # fmt: skip
 
 
 @functools.cache  # asked again after `register`, they would all have one
@@ -54,6 +58,8 @@ def infer(op: Op, *args: Any, **kwargs: Any) -> Any:
     """Results of one call on meta tensors. Raises NotImplementedError where only the host can tell."""
     graph = Graph()
     count = iter(range(1 << 30))
+    bound = dict(zip((a.name for a in op.arguments), args)) | kwargs
+    _check_dimension(bound)
 
     def value(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -72,10 +78,16 @@ def infer(op: Op, *args: Any, **kwargs: Any) -> Any:
         lowered = lower(graph, op.name, values, named)
     except (NeedsStatic, NotLowerable) as error:
         raise NotImplementedError(f"{op.name}: {error}") from error
-    bound = dict(zip((a.name for a in op.arguments), args)) | kwargs
     if op.out_names:
         _resize(op, bound, lowered.writes)
     return _returned(op, bound, list(lowered.outputs))
+
+
+def _check_dimension(bound: dict[str, Any]) -> None:
+    """Raises IndexError for a `dim` that `self` has not."""
+    dim, rank = bound.get("dim"), max(getattr(bound.get("self"), "ndim", 1), 1)
+    if isinstance(dim, int) and not -rank <= dim < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
 
 
 def _resize(op: Op, bound: dict[str, Any], writes: dict[str, Any]) -> None:

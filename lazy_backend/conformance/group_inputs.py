@@ -141,6 +141,33 @@ def _masked_softmax_backward(d: Draw) -> tuple[Any, ...]:
     return d.f(3, 4), d.f(3, 4).masked_fill(mask, -torch.inf).softmax(-1), mask.clone(), 1
 
 
+def _ctc(d: Draw) -> tuple[Any, ...]:
+    lengths = torch.tensor([6, 5]), torch.tensor([3, 2])
+    return d.f(6, 2, 5).log_softmax(-1), d.i(4, 2, 3) + 1, *lengths, 0, True
+
+
+def _ctc_backward(d: Draw) -> tuple[Any, ...]:
+    *arguments, blank, zero_infinity = _ctc(d)
+    return d.u(2), *arguments, *torch.ops.aten._ctc_loss.Tensor(*arguments, blank, zero_infinity), blank, zero_infinity
+
+
+def _per_tensor(d: Draw) -> tuple[Any, ...]:
+    return d.f(4, 5), torch.tensor([0.1]), torch.tensor([3.2]), 0, 10, 0.5
+
+
+def _per_channel(d: Draw) -> tuple[Any, ...]:
+    return d.f(4, 5), d.u(5), d.u(5) * 4, 1, 0, 10, 0.5
+
+
+def _adagrad(d: Draw) -> Call:
+    hyper = {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "eps": 1e-8, "maximize": False}
+    return Call(*d.lists(3, 4, 3), _steps(), **hyper)
+
+
+def _nearest_backward(d: Draw, rank: int) -> tuple[Any, ...]:
+    return d.f(1, 2, *[7] * rank), [7] * rank, [1, 2, *[3] * rank]
+
+
 INPUTS: dict[str, Inputs] = {
     "aten.__lshift__.Scalar": lambda d: (d.i(9, 4), 2),
     "aten.__lshift__.Tensor": lambda d: (d.i(9, 4), d.i(3, 4)),
@@ -312,4 +339,79 @@ INPUTS: dict[str, Inputs] = {
     "aten.silu_backward.grad_input": lambda d: Call(d.f(4), d.f(4), grad_input=_empty(4)),
     "aten.smooth_l1_loss_backward.grad_input": lambda d: Call(d.f(4), d.f(4), d.f(4), 0, 0.5, grad_input=_empty(4)),
     "aten.unique_dim_consecutive.default": lambda d: (torch.tensor([[1, 2], [1, 2], [3, 4]]), 0, True, True),
+    "aten._ctc_loss.Tensor": _ctc,
+    "aten._ctc_loss_backward.Tensor": _ctc_backward,
+    "aten._fake_quantize_learnable_per_channel_affine.default": _per_channel,
+    "aten._fake_quantize_learnable_per_channel_affine_backward.default": lambda d: (d.f(4, 5), *_per_channel(d)),
+    "aten._fake_quantize_learnable_per_tensor_affine.default": _per_tensor,
+    "aten._fake_quantize_learnable_per_tensor_affine_backward.default": lambda d: (d.f(4, 5), *_per_tensor(d)),
+    "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default": lambda d: (
+        d.f(4, 5),
+        torch.tensor([0.1]),
+        torch.tensor([3], dtype=torch.int32),
+        torch.tensor([1]),
+        0,
+        10,
+    ),
+    "aten._fused_adagrad_.default": _adagrad,
+    "aten._histogramdd_from_bin_tensors.default": lambda d: (
+        d.f(20, 2),
+        [torch.linspace(-2, 2, 4), torch.linspace(-1, 1, 3)],
+    ),
+    "aten._native_batch_norm_legit.no_stats": lambda d: (d.f(4, 3, 5), d.f(3), d.f(3), True, 0.1, 1e-5),
+    "aten._unique.default": lambda d: (d.i(5, 20), True, True),
+    **{
+        f"aten.{kind}{rank}d.default": lambda d, rank=rank: (d.f(1, 2, *[3] * rank), [7] * rank)
+        for kind in ("upsample_nearest", "_upsample_nearest_exact")
+        for rank in (2, 3)
+    },
+    **{
+        f"aten.{kind}{rank}d_backward.default": lambda d, rank=rank: _nearest_backward(d, rank)
+        for kind in ("upsample_nearest", "_upsample_nearest_exact")
+        for rank in (2, 3)
+    },
+    **{
+        f"aten.{kind}_pad{rank}d.default": lambda d, rank=rank: (d.f(1, 2, *[4] * rank), [1, 2] * rank)
+        for kind in ("reflection", "replication")
+        for rank in (2, 3)
+    },
+    **{
+        f"aten.{kind}_pad{rank}d_backward.default": lambda d, rank=rank: (
+            d.f(1, 2, *[7] * rank),
+            d.f(1, 2, *[4] * rank),
+            [1, 2] * rank,
+        )
+        for kind in ("reflection", "replication")
+        for rank in (2, 3)
+    },
+    "aten.all.dim": lambda d: (d.b(3, 4), 1, True),
+    "aten.all.dims": lambda d: (d.b(3, 4, 2), [0, 2]),
+    "aten.any.dims": lambda d: (d.b(3, 4, 2), [0, 2]),
+    "aten.bernoulli_.float": lambda d: (d.f(64), 0.3),
+    "aten.count_nonzero.dim_IntList": lambda d: (d.b(3, 4, 2), [0, 2]),
+    "aten.embedding_renorm_.default": lambda d: (d.f(4, 5), torch.tensor([1, 2]), 1.0, 2.0),
+    "aten.eye.m_out": lambda d: Call(3, 4, out=_empty(3, 4)),
+    "aten.fake_quantize_per_channel_affine_cachemask.default": lambda d: (
+        d.f(4, 5),
+        d.u(5),
+        d.i(5, 5, dtype=torch.int32),
+        1,
+        0,
+        10,
+    ),
+    "aten.fake_quantize_per_tensor_affine_cachemask.default": lambda d: (d.f(4, 5), 0.1, 3, 0, 10),
+    "aten.histogram.bins_tensor": lambda d: (d.f(20), torch.linspace(-2, 2, 5)),
+    "aten.index_fill_.int_Tensor": lambda d: (d.f(4, 5), 0, torch.tensor([1, 3]), torch.tensor(3.0)),
+    "aten.masked_fill_.Tensor": lambda d: (d.f(5), d.b(5), torch.tensor(2.0)),
+    "aten.mish_backward.default": lambda d: (d.f(3, 4), d.f(3, 4)),
+    "aten.native_channel_shuffle.default": lambda d: (d.f(2, 6, 3, 3), 2),
+    "aten.normal.Tensor_Tensor": lambda d: (d.f(64), d.u(64)),
+    "aten.normal.Tensor_float": lambda d: (d.f(64), 0.5),
+    "aten.prod.dim_int": lambda d: (d.f(3, 4), 1),
+    "aten.repeat_interleave.Tensor": lambda d: (d.i(4, 5),),
+    "aten.scatter.reduce": lambda d: Call(d.f(4, 5), 0, torch.tensor([[0, 1, 1]]), d.f(1, 3), reduce="multiply"),
+    "aten.scatter.value_reduce": lambda d: Call(d.f(4, 5), 0, torch.tensor([[0, 1, 1]]), 2.0, reduce="add"),
+    "aten.searchsorted.Scalar": lambda d: (torch.arange(5.0), 2.5),
+    "aten.sort.stable": lambda d: Call(d.i(4, 3, 8), stable=True, dim=1),
+    "aten.unique_dim.default": lambda d: (d.i(2, 6, 2), 0, True, True, True),
 }

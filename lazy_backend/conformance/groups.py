@@ -37,12 +37,24 @@ def _case(name: str, run: Run, samples: int, variants: frozenset[str]) -> Iterat
 
 
 def _call(name: str, device: str, wide: bool = False) -> Any:
-    """Call the overload on its arguments; what it wrote into them counts as a result."""
     made = INPUTS[name](Draw())
-    args, kwargs = place((tuple(made), made.kwargs if isinstance(made, Call) else {}), device, wide)
-    if not tensors_of((args, kwargs)):
-        kwargs["device"] = device
-    return overload(name)(*args, **kwargs), tensors_of((args, kwargs))
+    return call_overload(overload(name), made if isinstance(made, Call) else Call(*made), device, wide)
+
+
+def call_overload(
+    func: torch._ops.OpOverload, call: Call, device: str, wide: bool = False, on_cpu: str | None = None
+) -> Any:
+    """Call ``func`` on copies of the arguments on ``device``: (result, the tensors among the arguments afterwards).
+
+    ``on_cpu``: name of an argument that stays where it is.
+    """
+    names = [argument.name for argument in func._schema.arguments]
+    given = dict(zip(names, call, strict=False)) | call.kwargs
+    placed = place(given, device, wide) | {name: given[name] for name in given if name == on_cpu}
+    if not tensors_of(placed):
+        placed["device"] = device
+    args, kwargs = [placed.pop(name) for name in names[: len(call)]], placed
+    return func(*args, **kwargs), tensors_of((args, kwargs))
 
 
 def _cell(kind: str, device: str, wide: bool = False) -> Any:
@@ -76,6 +88,14 @@ def _set_storage(device: str, wide: bool = False) -> Any:
     return view
 
 
+def _whole_storage(device: str, wide: bool = False) -> Any:
+    memory = Draw().f(12).to(device)
+    view = torch.zeros(1).to(device)
+    torch.ops.aten.set_.source_Storage(view, memory.untyped_storage())
+    memory[3] = 7.0
+    return view
+
+
 def _dep_token(device: str, wide: bool = False) -> Any:
     return torch.zeros_like(torch.ops.aten._make_dep_token.default(device=device))
 
@@ -86,5 +106,6 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "aten._copy_from.default": partial(_copy_between, "aten._copy_from.default"),
     "aten._copy_from_and_resize.default": partial(_copy_between, "aten._copy_from_and_resize.default"),
     "aten.set_.source_Storage_storage_offset": _set_storage,
+    "aten.set_.source_Storage": _whole_storage,
     "aten._make_dep_token.default": _dep_token,
 }

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.testing._internal import common_methods_invocations as databases
 from torch.testing._internal.common_device_type import precisionOverride, toleranceOverride
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
 
 from .case import BACKWARD_DTYPES, DTYPES, SEED, Case, Tolerance, Unit, spread
 from .place import place, tensors_of
@@ -18,6 +18,7 @@ def _unseeded(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 # The databases fix a seed around random ops, which would hide from the judge that they are random.
+_SEEDED = databases.wrapper_set_seed
 databases.wrapper_set_seed = _unseeded  # type: ignore[attr-defined]
 
 FOREACH = ("unary", "binary", "pointwise", "reduce", "other")
@@ -51,7 +52,7 @@ def units() -> Iterator[Unit]:
 
 def _cases(op: OpInfo, dtype: torch.dtype, samples: int, variants: frozenset[str]) -> Iterator[Case]:
     tolerance = _override(op, dtype)
-    chosen = spread(_samples(op, dtype, requires_grad=False), samples)
+    chosen = spread(samples_of(op, dtype, requires_grad=False), samples)
     for index, sample in chosen:
         make = partial(Case, index=index, settle=_settler(op, sample), tolerance=tolerance)
         if op.get_op() is not None and "forward" in variants:
@@ -63,32 +64,19 @@ def _cases(op: OpInfo, dtype: torch.dtype, samples: int, variants: frozenset[str
         if op.supports_out and "out" in variants:
             yield make("out", run=partial(_out, op, sample))
     if "backward" in variants and dtype in BACKWARD_DTYPES and dtype in op.supported_backward_dtypes("cpu"):
-        for index, sample in spread(_samples(op, dtype, requires_grad=True), samples):
+        for index, sample in spread(samples_of(op, dtype, requires_grad=True), samples):
             if tensors_of([sample.input, sample.args, sample.kwargs], lambda t: t.requires_grad):
                 yield Case("backward", index, partial(_backward, op, sample), tolerance=tolerance)
     if "error" in variants and dtype is torch.float32 and op.error_inputs_func is not None:
-        errors = _ErrorInputs(op)
-        for index, item in spread(errors("cpu"), samples):
-            yield Case("error", index, partial(_error, op, errors, index), raises=(item.error_type, item.error_regex))
+        torch.manual_seed(SEED)
+        for index, item in spread(list(op.error_inputs("cpu")), samples):
+            yield Case("error", index, partial(_error, op, item), raises=(item.error_type, item.error_regex))
 
 
-def _samples(op: OpInfo, dtype: torch.dtype, requires_grad: bool) -> list[SampleInput]:
+def samples_of(op: OpInfo, dtype: torch.dtype, requires_grad: bool = False) -> list[SampleInput]:
+    """Return the samples of an entry on the CPU, the same ones each time."""
     torch.manual_seed(SEED)
     return list(op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
-
-
-class _ErrorInputs:
-    """The error inputs of an op, made once a device."""
-
-    def __init__(self, op: OpInfo) -> None:
-        self.op = op
-        self.made: dict[str, list[Any]] = {}
-
-    def __call__(self, device: str) -> list[Any]:
-        if device not in self.made:
-            torch.manual_seed(SEED)
-            self.made[device] = list(self.op.error_inputs(device))
-        return self.made[device]
 
 
 def _call(op: Callable[..., Any], sample: SampleInput, device: str, **extra: Any) -> Any:
@@ -136,7 +124,8 @@ def _backward(op: OpInfo, sample: SampleInput, device: str, wide: bool = False) 
     """Return the gradients of all inputs for fixed random output gradients."""
     placed = _placed(op, sample, device, wide)
     wants = tensors_of([placed.input, placed.args, placed.kwargs], lambda t: t.requires_grad)
-    function = partial(op.gradcheck_wrapper, op.get_op())
+    wrapper = _unseeded if op.gradcheck_wrapper is _SEEDED else op.gradcheck_wrapper
+    function = partial(wrapper, op.get_op())
     outputs = placed.output_process_fn_grad(_call(function, placed, device))
     outputs = tensors_of(outputs, lambda t: t.requires_grad)
     if not outputs:
@@ -146,9 +135,9 @@ def _backward(op: OpInfo, sample: SampleInput, device: str, wide: bool = False) 
     return torch.autograd.grad(outputs, wants, grads, allow_unused=True)
 
 
-def _error(op: OpInfo, errors: _ErrorInputs, index: int, device: str, wide: bool = False) -> Any:
-    sample = errors(device)[index].sample_input
-    return op.get_op()(sample.input, *sample.args, **sample.kwargs)
+def _error(op: OpInfo, item: ErrorInput, device: str, wide: bool = False) -> Any:
+    placed = _placed(op, item.sample_input, device, wide)
+    return _call(op.get_op(), placed, device)
 
 
 def _override(op: OpInfo, dtype: torch.dtype) -> Tolerance | None:

@@ -15,7 +15,9 @@ from .results import BAD, GOOD, CaseResult
 from .trace import Overloads, blame, composites_of
 
 # Modules with a function `units()`.
-DATABASES = tuple(f"lazy_backend.conformance.{name}" for name in ("operators", "modules", "optimizers", "groups"))
+DATABASES = tuple(
+    f"lazy_backend.conformance.{name}" for name in ("operators", "modules", "optimizers", "groups", "composites")
+)
 # The implicit composites are looked for where a case can run without autograd.
 TRACEABLE = ("forward", "inplace", "out")
 TRACED_SAMPLES = 16

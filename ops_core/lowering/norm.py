@@ -175,7 +175,8 @@ def _native_batch_norm_functional(input, weight, bias, running_mean, running_var
 
 @rule("_native_batch_norm_legit_no_training")
 def _native_batch_norm_no_training(input, weight, bias, running_mean, running_var, momentum, eps):
-    return _native_batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps).outputs
+    out, mean, rstd, _ = _batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)
+    return out, *_statistics(False, mean, rstd)
 
 
 @rule("_batch_norm_with_update.default")

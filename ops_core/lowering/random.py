@@ -233,6 +233,14 @@ def _rrelu_with_noise_inplace(self, noise, seed, offset, lower=0.125, upper=1 / 
 @rule("multinomial")
 def _multinomial(self, num_samples, seed, offset, replacement=False):
     """With replacement: inverse distribution function. Without: the largest keys log(u) / p win (Efraimidis)."""
+    if not 0 < self.ndim <= 2:
+        raise RuntimeError("prob_dist must be 1 or 2 dim")
+    if num_samples <= 0:
+        raise RuntimeError("cannot sample n_sample <= 0 samples")
+    if not replacement and num_samples > self.shape[-1]:
+        raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+    if self.shape[-1] > 2**24:
+        raise RuntimeError("number of categories cannot exceed 2^24")
     x = self.to(opmath(self.dtype))
     rows = x if x.ndim == 2 else x.unsqueeze(0)
     if not replacement or num_samples == 1:

@@ -8,10 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
+
 from ops_core import array as A
 from ops_core.array import Arr, where
 from ops_core.lowering import cephes
 from ops_core.lowering.pointwise import abs_, pointwise
+from ops_core.lowering.promote import name_of, opmath
+from ops_core.lowering.registry import rule
 
 INV_SQRT_PI, SQRT_2_OVER_PI = 1 / math.sqrt(math.pi), math.sqrt(2 / math.pi)
 
@@ -76,6 +80,18 @@ def i0(x: Arr) -> Arr:
 def i1(x: Arr) -> Arr:
     """Modified Bessel function of order 1."""
     return exp(abs_(x)) * i1e(x)
+
+
+@rule("kaiser_window")
+def _kaiser_window(window_length, periodic=True, beta=12.0, dtype=None):
+    """i0(beta sqrt(1 - t^2)) / i0(beta) for t from -1 to 1."""
+    name = name_of(dtype or torch.get_default_dtype())
+    if window_length <= 1:
+        return A.full((window_length,), 1, name)
+    compute = opmath(name)
+    t = A.iota(window_length).to(compute) * (2.0 / (window_length - (not periodic))) - 1.0
+    bell = A.map_("sqrt", A.map_("maximum", 1.0 - t * t, A.full((), 0, compute))) * float(beta)
+    return (i0(bell) / i0(A.full((), float(beta), compute))).to(name)
 
 
 for _name, _fn in {"i0": i0, "special_i0e": i0e, "special_i1": i1, "special_i1e": i1e,

@@ -80,4 +80,4 @@ def test_spread_takes_the_ends_and_what_lies_between():
 def test_unit_names_are_unique_and_cover_every_database():
     names = [unit.name for unit in all_units()]
     assert len(names) == len(set(names)) > 3000
-    assert {name.split("/")[0] for name in names} == {"ops", "foreach", "modules", "optimizers", "groups"}
+    assert {name.split("/")[0] for name in names} == {"ops", "foreach", "modules", "optimizers", "groups", "composites"}

@@ -17,14 +17,17 @@ TINY = {
     "max_position_embeddings": 64,
 }
 GROUPED = TINY | {"num_key_value_heads": 2}
-QUIET = {
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "attention_dropout": 0.0,
-    "hidden_dropout": 0.0,
-    "dropout": 0.0,
-}
 PIXELS = {"image_size": 16, "patch_size": 4, "num_channels": 3}
+
+
+def quiet(config: T.PretrainedConfig) -> T.PretrainedConfig:
+    """`config` with every rate of dropout, dropped paths and masked time at 0: two devices draw different numbers."""
+    for name, value in vars(config).items():
+        if isinstance(value, T.PretrainedConfig):
+            quiet(value)
+        elif isinstance(value, float) and ("drop" in name or name in ("mask_time_prob", "mask_feature_prob")):
+            setattr(config, name, 0.0)
+    return config
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Architecture:
 
     def build(self) -> torch.nn.Module:
         torch.manual_seed(0)
-        model = getattr(T, self.model)(self.config())
+        model = getattr(T, self.model)(quiet(self.config()))
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
@@ -48,12 +51,14 @@ class Architecture:
         tokens = torch.randint(5, VOCABULARY, (2, 7), generator=generator)
         images = torch.randn(2, 3, 16, 16, generator=generator)
         sound = torch.randn(2, 800, generator=generator)
+        spectrum = torch.randn(2, 80, 40, generator=generator)
         made = {
             "decoder": {"input_ids": tokens, "labels": tokens},
             "encoder": {"input_ids": tokens, "labels": tokens},
             "seq2seq": {"input_ids": tokens, "labels": tokens},
             "vision": {"pixel_values": images, "labels": torch.tensor([0, 1])},
             "audio": {"input_values": sound, "labels": torch.tensor([0, 1])},
+            "speech": {"input_features": spectrum, "labels": tokens},
             "clip": {"input_ids": tokens, "pixel_values": images, "return_loss": torch.tensor(True)},
         }[self.kind]
         return {name: value.to(device) for name, value in made.items()}
@@ -65,7 +70,7 @@ def decoder(config: str, model: str, **more: Any) -> Architecture:
 
 
 def encoder(config: str, model: str, **more: Any) -> Architecture:
-    return Architecture(model, lambda: getattr(T, config)(**(TINY | QUIET | more)), "encoder")
+    return Architecture(model, lambda: getattr(T, config)(**(TINY | more)), "encoder")
 
 
 def _gpt_style(**more: Any) -> dict[str, Any]:
@@ -76,7 +81,7 @@ def _seq2seq(**more: Any) -> dict[str, Any]:
     sizes = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48}
     heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 64}
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    return sizes | heads | special | {"vocab_size": VOCABULARY, "forced_eos_token_id": None} | QUIET | more
+    return sizes | heads | special | {"vocab_size": VOCABULARY, "forced_eos_token_id": None} | more
 
 
 def _t5(**more: Any) -> dict[str, Any]:
@@ -84,7 +89,14 @@ def _t5(**more: Any) -> dict[str, Any]:
     return sizes | {"dropout_rate": 0.0, "decoder_start_token_id": 0} | more
 
 
-VISION = {k: v for k, v in TINY.items() if k not in ("vocab_size", "max_position_embeddings")} | PIXELS | QUIET
+def listener(config: str, model: str, **more: Any) -> Architecture:
+    sizes = {k: v for k, v in TINY.items() if k != "max_position_embeddings"}
+    ears = {"conv_dim": (16, 16), "conv_kernel": (10, 3), "conv_stride": (5, 2), "num_feat_extract_layers": 2}
+    places = {"num_conv_pos_embeddings": 2 if more else 8, "num_conv_pos_embedding_groups": 4}
+    return Architecture(model, lambda: getattr(T, config)(**(sizes | ears | places | more)), "audio")
+
+
+VISION = {k: v for k, v in TINY.items() if k not in ("vocab_size", "max_position_embeddings")} | PIXELS
 
 ARCHITECTURES = {
     "gpt2": Architecture("GPT2LMHeadModel", lambda: T.GPT2Config(**_gpt_style(bos_token_id=1, eos_token_id=2))),
@@ -149,20 +161,23 @@ ARCHITECTURES = {
         lambda: T.SwinConfig(image_size=16, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 2], window_size=4),
         "vision",
     ),
-    "wav2vec2": Architecture(
-        "Wav2Vec2ForSequenceClassification",
-        lambda: T.Wav2Vec2Config(
-            **{k: v for k, v in TINY.items() if k != "max_position_embeddings"},
-            conv_dim=(16, 16),
-            conv_kernel=(10, 3),
-            conv_stride=(5, 2),
-            num_feat_extract_layers=2,
-            num_conv_pos_embeddings=8,
-            num_conv_pos_embedding_groups=4,
-            mask_time_prob=0.0,
-            layerdrop=0.0,
-        ),
-        "audio",
+    "wav2vec2": listener("Wav2Vec2Config", "Wav2Vec2ForSequenceClassification"),
+    "hubert": listener("HubertConfig", "HubertForSequenceClassification"),
+    "wavlm": listener("WavLMConfig", "WavLMForSequenceClassification"),
+    "sew": listener("SEWConfig", "SEWForSequenceClassification"),
+    "data2vec_audio": listener("Data2VecAudioConfig", "Data2VecAudioForSequenceClassification", conv_pos_kernel_size=3),
+    "whisper": Architecture(
+        "WhisperForConditionalGeneration",
+        lambda: T.WhisperConfig(**_seq2seq(max_source_positions=20, max_target_positions=32)),
+        "speech",
+    ),
+    "data2vec_vision": Architecture(
+        "Data2VecVisionForImageClassification",
+        lambda: T.Data2VecVisionConfig(**VISION, use_relative_position_bias=True),
+        "vision",
+    ),
+    "mobilenet_v1": Architecture(
+        "MobileNetV1ForImageClassification", lambda: T.MobileNetV1Config(depth_multiplier=0.25), "vision"
     ),
     "clip": Architecture(
         "CLIPModel",
