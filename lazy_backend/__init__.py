@@ -7,9 +7,18 @@ Nothing here imports MLIR or a driver before the first kernel is needed.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
-__all__ = ["explain", "kernel", "report"]
+__all__ = ["causes", "explain", "kernel", "report"]
+
+# Imported when they are asked for.
+_HOMES = {
+    "causes": "lazy_backend.reports.explain",
+    "explain": "lazy_backend.reports.explain",
+    "kernel": "lazy_backend.custom",
+    "report": "lazy_backend.reports.explain",
+}
 
 
 def _autoload() -> None:
@@ -17,10 +26,20 @@ def _autoload() -> None:
     from lazy_backend import _C, config, torch_lazy
 
     torch_lazy.install()
+    _C.add_library_folders(_library_folders())
     _C.register_ops()
     _C.set_window(config.WINDOW.get())
     _C.set_fallback(config.FALLBACK.get())
     _C.set_compile_callback(_compile)
+
+
+def _library_folders() -> list[str]:
+    """The folders whose lines are not the user's: torch's, and those of this package and its siblings."""
+    import torch
+
+    root = os.path.dirname(__path__[0])
+    ours = [os.path.join(root, name) for name in ("lazy_backend", "ops_core", "codegen")]
+    return [folder + os.sep for folder in (os.path.dirname(torch.__file__), *ours)]
 
 
 def _compile(window: dict) -> dict:
@@ -31,13 +50,6 @@ def _compile(window: dict) -> dict:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "kernel":
-        from lazy_backend import custom
-
-        return custom.kernel
-    if name in __all__:
-        explaining = importlib.import_module("lazy_backend.report.explain")
-        # The function, not the package of that name that importing it has just put here.
-        globals().update(explain=explaining.explain, report=explaining.report)
-        return getattr(explaining, name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'lazy_backend' has no attribute {name!r}")

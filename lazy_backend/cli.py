@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 # name: "module:attribute" of a function with typer parameters, or of a typer.Typer with commands of its own.
 COMMANDS: dict[str, str] = {
     "conform": "lazy_backend.conformance.command:conform",
-    "coverage": "lazy_backend.report.coverage_command:coverage",
+    "coverage": "lazy_backend.reports.coverage_command:coverage",
     "doctor": "lazy_backend.drivers.doctor:doctor",
     "port": "lazy_backend.porting.command:app",
     "sim": "device_sim.command:sim",

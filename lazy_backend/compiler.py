@@ -26,7 +26,7 @@ from lazy_backend import _C, cache, config, custom
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
-from lazy_backend.report.explain import KernelReport, WindowReport
+from lazy_backend.reports.explain import KernelReport, WindowReport
 from lazy_backend.variants import Family
 
 log = logging.getLogger("lazy_backend")

@@ -71,17 +71,58 @@ def explain(fn: Callable[..., Any], *args: Any) -> Explanation:
     return explanation
 
 
+_EVENTS = {
+    "cut": "windows ended because",
+    "read": "the host waited for a value",
+    "fallback": "ops that ran on the CPU",
+}
+
+_REASONS = {
+    ("cut", "read"): "the host needed a value",
+    ("cut", "full"): "it held LAZY_WINDOW ops",
+    ("cut", "bytes"): "its results would take over 1 GiB",
+    ("cut", "synchronize"): "the program synchronized",
+    ("cut", "host_op"): "an op runs on the CPU",
+    ("cut", "copy"): "the host wrote to a tensor in use",
+    ("cut", "event"): "an event was recorded",
+    ("cut", "boundary"): "a mark of the program",
+    ("cut", "content"): "a step of the program repeats there",
+    ("read", "item"): "item(), bool(), a branch on a value",
+    ("read", "copy to the host"): "cpu(), tolist(), print",
+    ("read", "view by the host"): "DLPack",
+}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why windows ended, the host waited or an op fell back: how often, and the Python line of the first time."""
+
+    event: str  # "cut", "read" or "fallback"
+    reason: str  # a name of `_REASONS`, or the op that fell back
+    count: int
+    line: str
+
+    def __str__(self) -> str:
+        return f"  {_REASONS.get((self.event, self.reason), self.reason):<42}{self.count:>8}  first at {self.line}"
+
+
+def causes() -> list[Cause]:
+    """Since the last `torch.lazy.reset_stats()`, the most frequent of each event first."""
+    found = [Cause(*row) for row in _C.causes()]
+    return sorted(found, key=lambda cause: (list(_EVENTS).index(cause.event), -cause.count))
+
+
 def report() -> str:
-    """What the device has done since the last `torch.lazy.reset_stats()`, readable: counters, cuts, fallbacks, kernels."""
+    """What the device has done since the last `torch.lazy.reset_stats()`, readable: counters, causes, kernels."""
     from lazy_backend import compiler
 
-    stats = torch.lazy.stats()
-    by_name, by_cause = stats.pop("host_ops_by_name"), stats.pop("cuts_by_cause")
-    text = [f"{name.replace('_', ' '):<20}{value:>14.3f}" if isinstance(value, float) else f"{name.replace('_', ' '):<20}{value:>14}"
-            for name, value in stats.items()]  # fmt: skip
-    text += ["", "cuts by cause"] + [f"  {cause:<18}{count:>14}" for cause, count in by_cause.items()]
-    text += ["", "ops that ran on the CPU"] + [
-        f"  {name:<40}{count:>8}" for name, count in by_name.items() or {"none": 0}.items()
+    stats = {name: value for name, value in torch.lazy.stats().items() if not isinstance(value, dict)}
+    text = [
+        f"{name.replace('_', ' '):<20}" + (f"{value:>14.3f}" if isinstance(value, float) else f"{value:>14}")
+        for name, value in stats.items()
     ]
+    found = causes()
+    for event, title in _EVENTS.items():
+        text += ["", title] + ([str(cause) for cause in found if cause.event == event] or ["  none"])
     text += ["", "kernels loaded"] + [f"  {what}" for what in compiler.described.values()]
     return "\n".join(text)
