@@ -7,9 +7,19 @@ Nothing here imports MLIR or a driver before the first kernel is needed.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
-__all__ = ["explain", "kernel", "precompile", "report"]
+__all__ = ["causes", "explain", "kernel", "precompile", "report"]
+
+# Imported when they are asked for.
+_HOMES = {
+    "causes": "lazy_backend.reports.explain",
+    "explain": "lazy_backend.reports.explain",
+    "kernel": "lazy_backend.custom",
+    "precompile": "lazy_backend.archive",
+    "report": "lazy_backend.reports.explain",
+}
 
 
 def _autoload() -> None:
@@ -17,18 +27,27 @@ def _autoload() -> None:
     from lazy_backend import _C, config, logs, torch_lazy
 
     logs.configure()
-    _reports()
     torch_lazy.install()
+    _C.add_library_folders(_library_folders())
     _C.register_ops()
     _C.set_window(config.WINDOW.get())
     _C.set_fallback(config.FALLBACK.get())
     _C.set_compile_callback(_compile)
 
 
+def _library_folders() -> list[str]:
+    """The folders whose lines are not the user's: torch's, and those of this package and its siblings."""
+    import torch
+
+    root = os.path.dirname(__path__[0])
+    ours = [os.path.join(root, name) for name in ("lazy_backend", "ops_core", "codegen")]
+    return [folder + os.sep for folder in (os.path.dirname(torch.__file__), *ours)]
+
+
 def _compile(window: dict) -> dict:
     """The executor's way to the archive and the cache, or to the compiler, which is imported when it is needed."""
     from lazy_backend import archive, plans
-    from lazy_backend.report import explain
+    from lazy_backend.reports import explain
 
     if archive.recording is None and explain.captured is None:
         plan = archive.plan(window) or plans.remembered(window)
@@ -39,23 +58,7 @@ def _compile(window: dict) -> dict:
     return compiler.compile_window(window)
 
 
-def _reports() -> dict[str, Any]:
-    """`explain` and `report`, which become attributes: `report` the function, not the package that importing it binds."""
-    explaining = importlib.import_module("lazy_backend.report.explain")
-    functions = {"explain": explaining.explain, "report": explaining.report}
-    globals().update(functions)
-    return functions
-
-
 def __getattr__(name: str) -> Any:
-    if name == "kernel":
-        from lazy_backend import custom
-
-        return custom.kernel
-    if name == "precompile":
-        from lazy_backend import archive
-
-        return archive.precompile
-    if name in __all__:
-        return _reports()[name]
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'lazy_backend' has no attribute {name!r}")

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 COMMANDS: dict[str, str] = {
     "cache": "lazy_backend.cache_command:app",
     "conform": "lazy_backend.conformance.command:conform",
-    "coverage": "lazy_backend.report.coverage_command:coverage",
+    "coverage": "lazy_backend.reports.coverage_command:coverage",
     "doctor": "lazy_backend.drivers.doctor:doctor",
     "port": "lazy_backend.porting.command:app",
     "sim": "device_sim.command:sim",

@@ -26,7 +26,7 @@ from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.kernels import NoCompile, described, library_handle, loaded
-from lazy_backend.report import compiles, explain
+from lazy_backend.reports import compiles, explain
 from lazy_backend.variants import Family
 
 log = logging.getLogger("lazy_backend.compile")

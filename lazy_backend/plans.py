@@ -17,7 +17,7 @@ from typing import Any
 
 from lazy_backend import _C, cache, custom, identity, kernels
 from lazy_backend.identity import Description
-from lazy_backend.report import compiles
+from lazy_backend.reports import compiles
 
 log = logging.getLogger("lazy_backend.plans")
 

@@ -8,8 +8,9 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include <cstring>
+#include <algorithm>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -21,16 +22,21 @@ namespace {
 // A frame deeper than this below the user's code is not searched for; torch's own call depth stays under it.
 constexpr int kMaxDepth = 24;
 
+// The folders of torch and of this package, and the names of code that they generate.
+std::vector<std::string>& library_prefixes() {
+  static auto* prefixes = new std::vector<std::string>{"<frozen", "<__array_function__", "<eval_with_key>"};
+  return *prefixes;
+}
+
 bool library_code(PyCodeObject* code) {
   const char* file = PyUnicode_AsUTF8(code->co_filename);
   if (!file) {
     PyErr_Clear();
     return true;
   }
-  static const char* const marks[] = {"/torch/", "/lazy_backend/", "/ops_core/", "/codegen/", "<frozen", "<__array_function__"};
-  for (const char* mark : marks)
-    if (std::strstr(file, mark)) return std::strstr(file, "/tests/") == nullptr;
-  return false;
+  const std::string_view name = file;
+  return std::any_of(library_prefixes().begin(), library_prefixes().end(),
+                     [&](const std::string& prefix) { return name.starts_with(prefix); });
 }
 
 // Whether a code object is a library's. Kept alive for good: there are as many as the program has functions.
@@ -68,6 +74,10 @@ const char* intern_name(const std::string& name) {
 }
 
 }  // namespace
+
+void add_library_folders(const std::vector<std::string>& folders) {
+  library_prefixes().insert(library_prefixes().end(), folders.begin(), folders.end());
+}
 
 Frame current_frame() {
   Frame result;

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <string>
+#include <vector>
 
 namespace lazy {
 
@@ -13,6 +14,8 @@ struct Frame {
   int lasti = 0;
   const char* autograd = nullptr;  // interned name of the autograd node
 };
+// Lines of code under these folders are no user's. Called before the first op.
+void add_library_folders(const std::vector<std::string>& folders);
 Frame current_frame();                    // of the calling thread; may take the GIL: call it without a lock
 std::string describe(const Frame& frame);  // "file.py:12 in forward"; takes the GIL
 

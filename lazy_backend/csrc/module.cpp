@@ -331,6 +331,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::gil_scoped_release free;
     return extern_ops(device(index), names);
   });
+  m.def("add_library_folders", &add_library_folders);
   m.def("user_line", [] { return describe(current_frame()); });
   m.def("stop", &stop_executors);
   init_hooks(m);

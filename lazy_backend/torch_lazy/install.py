@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from . import namesake, sharing
+from . import exchange, namesake, sharing
 
 
 def install() -> None:
@@ -17,6 +17,7 @@ def install() -> None:
     torch._register_device_module("lazy", sys.modules["lazy_backend.torch_lazy"])
     namesake.install()
     sharing.install()
+    exchange.install()
     if torch.distributed.is_available():
         from lazy_backend import distributed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.types import Device
 
@@ -77,6 +79,18 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 
 get_memory_info = mem_get_info
 
+
+def memory_snapshot(device: Device = None) -> list[dict[str, Any]]:
+    """What lives on the device, by the Python line that made it, the largest first.
+
+    Each entry: "line" (text), "bytes" and "tensors" (storages, views not counted).
+    """
+    return [dict(zip(("line", "bytes", "tensors"), row, strict=True)) for row in _C.memory_holdings(index_of(device))]
+
+
+# How many lines of the snapshot the summary shows.
+_SHOWN = 10
+
 _ROWS = {
     "allocated": "allocated_bytes.all",
     "requested": "requested_bytes.all",
@@ -86,7 +100,7 @@ _ROWS = {
 
 
 def memory_summary(device: Device = None) -> str:
-    """The statistics as a table of text, in MiB."""
+    """The statistics, and the largest of what lives by its Python line, as a table of text in MiB."""
     stats = memory_stats(device)
     columns = ("current", "peak", "allocated", "freed")
     lines = [f"lazy:{index_of(device)} memory, MiB".ljust(24) + "".join(f"{c:>14}" for c in columns)]
@@ -94,4 +108,9 @@ def memory_summary(device: Device = None) -> str:
         lines.append(f"{label:24}" + "".join(f"{stats[f'{name}.{c}'] / 2**20:14.2f}" for c in columns))
     lines.append(f"{'allocations':24}" + "".join(f"{stats[f'allocation.all.{c}']:14d}" for c in columns))
     lines.append(f"retries {stats['num_alloc_retries']}, out of memory {stats['num_ooms']}")
+    lines += ["", "largest of what lives".ljust(24) + f"{'MiB':>14}{'tensors':>14}"]
+    lines += [
+        f"{'':24}{entry['bytes'] / 2**20:14.2f}{entry['tensors']:14d}  {entry['line']}"
+        for entry in memory_snapshot(device)[:_SHOWN]
+    ]
     return "\n".join(lines)

@@ -33,6 +33,11 @@ def _share_memory(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return _share_host_memory(storage)
 
 
+def _is_shared(storage: torch.UntypedStorage) -> bool:
+    # torch answers yes for every device's memory, which CUDA's processes can share; ours cannot.
+    return storage.device.type != "lazy" and _is_host_shared(storage)
+
+
 def _write_file(storage: torch.UntypedStorage, *arguments: Any) -> None:
     host = storage.cpu() if storage.device.type == "lazy" else storage
     _write_host_file(host, *arguments)
@@ -47,7 +52,7 @@ def _set_from_file(storage: torch.UntypedStorage, *arguments: Any) -> torch.Unty
 
 
 _write_host_file, _set_host_from_file = torch.UntypedStorage._write_file, torch.UntypedStorage._set_from_file
-_share_host_memory = torch.UntypedStorage.share_memory_
+_share_host_memory, _is_host_shared = torch.UntypedStorage.share_memory_, torch.UntypedStorage.is_shared
 
 
 def install() -> None:
@@ -56,4 +61,5 @@ def install() -> None:
     ForkingPickler.register(Parameter, _reduce)
     for function in (_write_file, _set_from_file):
         setattr(torch.UntypedStorage, function.__name__, function)
-    setattr(torch.UntypedStorage, "share_memory_", _share_memory)  # noqa: B010 - no stub allows the assignment
+    for name, function in {"share_memory_": _share_memory, "is_shared": _is_shared}.items():
+        setattr(torch.UntypedStorage, name, function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lazy_backend import _C, cache
-from lazy_backend.report import compiles
+from lazy_backend.reports import compiles
 
 
 def stats() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import lazy_backend
 from lazy_backend import cache, cli, config, identity, logs
-from lazy_backend.report import compiles
+from lazy_backend.reports import compiles
 
 ROOT = Path(__file__).parents[2]
 T = ["tensor", 0, 6, [2, 3], [3, 1], 0]

@@ -1,7 +1,7 @@
 """The coverage report: every overload has a class and a route, and what no test ran is untested."""
 
 from lazy_backend.conformance.results import CaseResult, UnitResult
-from lazy_backend.report import coverage, coverage_html, coverage_text, evidence
+from lazy_backend.reports import coverage, coverage_html, coverage_text, evidence
 
 
 def archive(*cases: CaseResult) -> evidence.Archive:

@@ -1,12 +1,12 @@
 """The device module and torch.accelerator."""
 
-import subprocess
-import sys
 import threading
 
 import pytest
 import torch
 from torch import nn
+
+from tests.integration.process import run_python
 
 
 def test_module_is_registered():
@@ -153,14 +153,3 @@ print(time.perf_counter() - start)
 """
     best = min(float(run_python(timed, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})) for _ in range(3))
     assert best < 0.1
-
-
-def run_python(program: str, environment: dict[str, str]) -> str:
-    """The program's output, from a fresh interpreter; raises where it fails."""
-    import os
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.integration.process import run_python
+
 
 def test_save_and_load(tmp_path):
     """torch.save and torch.load: to the same device, map_location, weights_only, mmap."""
@@ -67,26 +69,77 @@ def test_safetensors(tmp_path):
 
 
 def test_numpy():
-    """NumPy: from an array, to one through the host; a direct view is refused with advice."""
+    """NumPy: from an array; to one by torch's rule for devices: a TypeError that advises cpu(), or force=True."""
     array = np.arange(4, dtype=np.float32)
     x = torch.from_numpy(array).to("lazy") * 2
     assert (x.cpu().numpy() == array * 2).all() and x.tolist() == [0, 2, 4, 6]
-    with pytest.raises(TypeError, match=r"\.cpu\(\)"):
-        x.numpy()
+    for refused in (x.numpy, x.__array__):
+        with pytest.raises(TypeError, match=r"\.cpu\(\)"):
+            refused()
+    assert (x.numpy(force=True) == array * 2).all()
 
 
-def test_dlpack():
-    """torch.utils.dlpack: a host tensor that shares no memory with later writes is given through .cpu()."""
-    x = torch.arange(4.0, device="lazy")
-    assert torch.equal(torch.from_dlpack(x.cpu()), torch.arange(4.0))
-    with pytest.raises((BufferError, RuntimeError, ValueError)):
-        torch.from_dlpack(x)
+@pytest.fixture
+def visible():
+    if not torch.lazy.get_device_properties().is_integrated:
+        pytest.skip("this device's memory is not visible to the host")
+
+
+def test_dlpack_shares_host_visible_memory(visible):
+    """torch.from_dlpack, np.from_dlpack and to_dlpack share memory that the host sees, after a read, without a copy."""
+    x = torch.arange(6.0, device="lazy").view(2, 3)[:, 1:] + 1  # recorded, not yet run
+    array, tensor = np.from_dlpack(x), torch.from_dlpack(x)
+    capsule = torch.from_dlpack(torch.utils.dlpack.to_dlpack(x))
+    assert x.__dlpack_device__() == (torch.utils.dlpack.DLDeviceType.kDLCPU, 0)
+    assert array.tolist() == tensor.tolist() == capsule.tolist() == [[2, 3], [5, 6]]
+    tensor[0, 0] = 9  # seen by the device
+    assert (x * 1).tolist() == [[9, 3], [5, 6]]
+    x += 1  # and the device's writes by the host, once they have run
+    torch.lazy.synchronize()
+    assert array.tolist() == capsule.tolist() == [[10, 4], [6, 7]]
+    kept = np.from_dlpack(torch.arange(3, device="lazy"))
+    torch.zeros(1000, device="lazy").cpu()  # other tensors do not get its memory while the array lives
+    assert kept.tolist() == [0, 1, 2]
+    copied = np.from_dlpack(x, copy=True)
+    copied[0, 0] = 0
+    assert x[0, 0].item() == 10
+
+
+def test_dlpack_keeps_torch_s_rules():
+    """DLPack refuses what torch refuses everywhere, and brings arrays of others to the device."""
+    x = torch.ones(2, device="lazy", requires_grad=True)
+    with pytest.raises(BufferError, match="detach"):
+        np.from_dlpack(x)
+    assert torch.from_dlpack(np.arange(3), device="lazy").is_lazy
+    y = torch.from_dlpack(x.detach(), device="lazy")
+    assert y.is_lazy and y.tolist() == [1, 1]
+
+
+def test_dlpack_of_hidden_memory_is_refused():
+    """Where the host does not see the memory, sharing is refused with advice; a consumer on the CPU gets a copy."""
+    program = """
+import numpy as np, torch
+x = torch.arange(3.0, device="lazy")
+for share in (torch.from_dlpack, np.from_dlpack, torch.utils.dlpack.to_dlpack):
+    try:
+        share(x)
+    except (BufferError, RuntimeError) as error:
+        assert "cpu()" in str(error) or share is np.from_dlpack, error
+    else:
+        raise SystemExit(f"{share} shared memory that the host cannot see")
+assert np.from_dlpack(x, device="cpu").tolist() == [0, 1, 2]
+"""
+    run_python(program, {"LAZY_DRIVER": "simgpu"})
 
 
 def test_share_memory_says_what_to_do():
-    """share_memory_ of a lazy tensor raises and names the way: through the CPU."""
+    """share_memory_ of a lazy tensor raises and names the way, through the CPU; is_shared() stays False."""
+    x = torch.ones(2, device="lazy")
+    assert not x.is_shared()
     with pytest.raises(RuntimeError, match=r"cpu\(\)"):
-        torch.ones(2, device="lazy").share_memory_()
+        x.share_memory_()
+    assert not x.is_shared() and not x.untyped_storage().is_shared()
+    assert torch.ones(2).share_memory_().is_shared()
 
 
 def double(inbox, outbox) -> None:

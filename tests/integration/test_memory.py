@@ -66,6 +66,41 @@ def test_out_of_memory_is_raised_and_survived():
     assert torch.lazy.memory_stats()["num_ooms"] >= 1
 
 
+def test_out_of_memory_says_what_lives():
+    """The error of out of memory has the numbers, the line that wanted more, and the largest tensors by their line."""
+    torch.lazy.empty_cache()
+    held = [torch.ones(4 * MEGABYTE, device="lazy") for _ in range(2)]
+    small = torch.ones(MEGABYTE, device="lazy")
+    torch.lazy.synchronize()
+    torch.lazy.set_memory_limit(torch.lazy.memory_reserved() + 8 * MEGABYTE)
+    try:
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            (torch.ones(64 * MEGABYTE, device="lazy") + 1).cpu()
+    finally:
+        torch.lazy.set_memory_limit(0)
+    text = str(caught.value)
+    assert "tried to allocate 268435456 bytes (256 MiB)" in text and "MiB allocated" in text and "limit" in text
+    wanted, _, largest = text.partition("\nThe largest of what lives on the device, by the line that made it:\n")
+    assert f"wanted by {__file__}" in wanted
+    first, second = (line for line in largest.splitlines() if __file__ in line)
+    assert "32.00 MiB in    2" in first and "4.00 MiB in    1" in second
+    assert len(held) == 2 and small.is_lazy
+
+
+def test_snapshot_names_the_lines():
+    """memory_snapshot() lists what lives by the Python line that made it, the largest first; so does memory_summary."""
+    x = torch.ones(3 * MEGABYTE, device="lazy")
+    y = x + 1
+    torch.lazy.synchronize()
+    mine = [e for e in torch.lazy.memory_snapshot() if "test_snapshot_names_the_lines" in e["line"]]
+    assert [(e["bytes"], e["tensors"]) for e in mine] == [(12 * MEGABYTE, 1)] * 2
+    sizes = [e["bytes"] for e in torch.lazy.memory_snapshot()]
+    assert sizes == sorted(sizes, reverse=True) and sum(sizes) == torch.lazy.memory_allocated()
+    assert mine[0]["line"] in torch.lazy.memory_summary()
+    del x, y
+    assert not [e for e in torch.lazy.memory_snapshot() if "test_snapshot_names_the_lines" in e["line"]]
+
+
 def test_memory_fraction_is_checked():
     """set_per_process_memory_fraction refuses what is no fraction."""
     with pytest.raises(ValueError, match="fraction"):

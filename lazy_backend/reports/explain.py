@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lazy_backend import _C
-from lazy_backend.report import compiles
+from lazy_backend.reports import compiles
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,47 @@ def explain(fn: Callable[..., Any], *args: Any) -> Explanation:
     return explanation
 
 
+_EVENTS = {
+    "cut": "windows ended because",
+    "read": "the host waited for a value",
+    "fallback": "ops that ran on the CPU",
+}
+
+_REASONS = {
+    ("cut", "read"): "the host needed a value",
+    ("cut", "full"): "it held LAZY_WINDOW ops",
+    ("cut", "bytes"): "its results would take over 1 GiB",
+    ("cut", "synchronize"): "the program synchronized",
+    ("cut", "host_op"): "an op runs on the CPU",
+    ("cut", "copy"): "the host wrote to a tensor in use",
+    ("cut", "event"): "an event was recorded",
+    ("cut", "boundary"): "a mark of the program",
+    ("cut", "content"): "a step of the program repeats there",
+    ("read", "item"): "item(), bool(), a branch on a value",
+    ("read", "copy to the host"): "cpu(), tolist(), print",
+    ("read", "view by the host"): "DLPack",
+}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why windows ended, the host waited or an op fell back: how often, and the Python line of the first time."""
+
+    event: str  # "cut", "read" or "fallback"
+    reason: str  # a name of `_REASONS`, or the op that fell back
+    count: int
+    line: str
+
+    def __str__(self) -> str:
+        return f"  {_REASONS.get((self.event, self.reason), self.reason):<42}{self.count:>8}  first at {self.line}"
+
+
+def causes() -> list[Cause]:
+    """Since the last `torch.lazy.reset_stats()`, the most frequent of each event first."""
+    found = [Cause(*row) for row in _C.causes()]
+    return sorted(found, key=lambda cause: (list(_EVENTS).index(cause.event), -cause.count))
+
+
 def report() -> str:
     """What the device has done since the last `torch.lazy.reset_stats()`: counters, causes with lines, kernels."""
     from lazy_backend.kernels import described
@@ -83,9 +124,9 @@ def report() -> str:
     numbers = {name.replace("_", " "): n for name, n in stats.items() if not isinstance(n, dict)}
     numbers |= {f"cache {name}": n for name, n in stats["cache"].items()}
     text = [f"{name:<20}{n:>14.3f}" if isinstance(n, float) else f"{name:<20}{n:>14}" for name, n in numbers.items()]
-    for event, title in (("cut", "cuts"), ("read", "reads"), ("fallback", "ops that ran on the CPU")):
-        rows = [f"  {code:<40}{n:>8}  first at {line}" for what, code, n, line in _C.causes() if what == event]
-        text += ["", title, *(rows or ["  none"])]
+    found = causes()
+    for event, title in _EVENTS.items():
+        text += ["", title] + ([str(cause) for cause in found if cause.event == event] or ["  none"])
     rows = [f"  {kind:<12}{c.count:>8}  first: {c.text} (at {c.line})" for kind, c in compiles.causes.items()]
     text += ["", "compiles, by what was not as in the nearest known window", *(rows or ["  none"])]
     text += ["", "kernels loaded", *(f"  {what}" for what in described.values())]
