@@ -31,6 +31,8 @@ constexpr uint64_t kMaxPendingBytes = 1ull << 30;
 // Windows of fixed length drift: a loop of 150 ops would give other windows in each of its turns, and each is a compile.
 // So a window ends where the last ops hash low, which is at the same places of a loop's body whatever the phase:
 //  - from a quarter of the greatest length on, at a hash in the lowest 1/128. A training step of some hundred ops has a few;
+//  - from a sixteenth on, where the last 16 ops are those before its start: a loop has come round. Loops that come
+//    round sooner are too short for windows of their own, and have the boundaries below;
 //  - from an eighth on, at an upload, with which the steps of most scripts begin (`cut_at_upload`);
 //  - from half on, at the first hash as low as the lowest between those two marks. A short loop has its lowest hash there.
 // benchmarks: plans compiled after the second step of the demos.
@@ -39,7 +41,12 @@ constexpr uint64_t kShortest = 64;  // greatest length of windows from which on 
 
 bool content_boundary(Window& w, uint64_t rolling) {
   const uint64_t longest = window_ops, length = w.nodes.size();
-  if (longest < kShortest || length < longest / 4) return false;
+  if (longest < kShortest) return false;
+  if (rolling == w.before) {
+    if (length >= longest / 16) return true;
+    w.before = 0;
+  }
+  if (length < longest / 4) return false;
   if (rolling >> (64 - kContentBits) == 0) return true;
   if (length >= longest / 2) return rolling <= w.lowest;
   w.lowest = std::min(w.lowest, rolling);
@@ -116,10 +123,14 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
             const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars) {
   const Frame frame = current_frame();
   auto& r = recorder(device);
-  Cut cause;
+  Cut cause = Cut::kCount;  // none
   {
     std::lock_guard<std::mutex> lock(r.mutex);
-    if (!r.window) r.window = std::make_unique<Window>(device, r.next_serial++);
+    if (r.window && r.window->complete) submit_window(r, cause = Cut::kContent);
+    if (!r.window) {
+      r.window = std::make_unique<Window>(device, r.next_serial++);
+      r.window->before = r.rolling;
+    }
     auto& w = *r.window;
     for (const auto& [position, buffer] : slots) code[position] = w.slot_of(buffer, frame);
     w.nodes.push_back({&op, static_cast<uint32_t>(w.code.size()), static_cast<uint32_t>(w.dims.size()),
@@ -131,16 +142,12 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
     for (int64_t v : dims) w.sizes.mix(static_cast<uint64_t>(v));
     stats().ops.fetch_add(1, std::memory_order_relaxed);
     r.rolling = (r.rolling << 4) + op.digest;
-    if (w.nodes.size() >= window_ops)
-      cause = Cut::kFull;
-    else if (content_boundary(w, r.rolling))
-      cause = Cut::kContent;
-    else if (w.pending_bytes > kMaxPendingBytes)
-      cause = Cut::kBytes;
-    else
-      return;
-    submit_window(r, cause);
+    // A window that is complete ends with the next op: what its last ops leave is often dead by then.
+    w.complete = content_boundary(w, r.rolling);
+    if (w.nodes.size() >= window_ops || w.pending_bytes > kMaxPendingBytes)
+      submit_window(r, cause = w.nodes.size() >= window_ops ? Cut::kFull : Cut::kBytes);
   }
+  if (cause == Cut::kCount) return;
   note(Event::kCut, cut_name(cause), frame);
   executor(device).throttle();
 }

@@ -70,7 +70,9 @@ struct Window {
   std::vector<uint8_t> had_data;  // per slot: defined before the window
   Hash structure, sizes;
   uint64_t pending_bytes = 0;
-  uint64_t lowest = ~0ull;  // rolling hash of its first half: see `content_boundary`
+  bool complete = false;    // it ends with the next op
+  uint64_t before = 0;      // rolling hash at its start, and
+  uint64_t lowest = ~0ull;  // the lowest in its first half: see `content_boundary`
 
   uint32_t slot_of(Buffer* buffer, const Frame& frame);
 };
