@@ -31,19 +31,20 @@ constexpr uint64_t kMaxPendingBytes = 1ull << 30;
 // Windows of fixed length drift: a loop of 150 ops would give other windows in each of its turns, and each is a compile.
 // So a window ends where the last ops hash low, which is at the same places of a loop's body whatever the phase:
 //  - from a quarter of the greatest length on, at a hash in the lowest 1/128. A training step of some hundred ops has a few;
-//  - from a sixteenth on, where the last 16 ops are those before its start: a loop has come round. Loops that come
+//  - from 32 ops on, where the last 16 ops are those before its start: a loop has come round. Loops that come
 //    round sooner are too short for windows of their own, and have the boundaries below;
 //  - from an eighth on, at an upload, with which the steps of most scripts begin (`cut_at_upload`);
 //  - from half on, at the first hash as low as the lowest between those two marks. A short loop has its lowest hash there.
 // benchmarks: plans compiled after the second step of the demos.
 constexpr int kContentBits = 7;
+constexpr uint64_t kTurn = 32;      // a turn from which on a window of its own pays: the stencil demo's step has 32 ops
 constexpr uint64_t kShortest = 64;  // greatest length of windows from which on it pays
 
 bool content_boundary(Window& w, uint64_t rolling) {
   const uint64_t longest = window_ops, length = w.nodes.size();
   if (longest < kShortest) return false;
   if (rolling == w.before) {
-    if (length >= longest / 16) return true;
+    if (length >= kTurn) return true;
     w.before = 0;
   }
   if (length < longest / 4) return false;

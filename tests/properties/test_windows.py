@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
+from lazy_backend.variants import MIN_RUNS
 from tests.properties.programs import programs, run
 
 WINDOWS = (1, 8, 64, 512)
@@ -61,8 +62,11 @@ def test_w1_reductions_and_halves_agree_within_tolerance(device, dtype, program)
 @given(program=programs("unary", "binary", "view", "inplace", most=12))
 def test_w2_a_loop_compiles_nothing_after_it_has_warmed_up(device, window, program):
     with torch.lazy.window(window):
-        run(program, device, torch.float32, loops=24)
-        torch.lazy.synchronize()
+        # The second time the loop is entered after its own end, a boundary from then on; what comes once in a run of
+        # the program is compiled when it has come oftener than MIN_RUNS.
+        for _ in range(MIN_RUNS + 1):
+            run(program, device, torch.float32, loops=24)
+            torch.lazy.synchronize()
         torch.lazy.reset_stats()
         run(program, device, torch.float32, loops=24)
         torch.lazy.synchronize()
@@ -195,6 +199,7 @@ def test_w2_a_short_loop_entered_at_another_phase_has_the_same_windows_but_for_i
         last = torch.lazy.stats()
         # 2100 ops whose boundaries would drift through all seven phases of the loop if windows were cut by length alone
         assert sum(last[k] - first[k] for k in ("plans_compiled", "plans_assembled")) <= 4
+        short_loop(x, 300).cpu()  # now entered after its own end, which is a boundary from then on
         for phase in (1, 2, 3):
             before = torch.lazy.stats()
             y = x
@@ -205,3 +210,22 @@ def test_w2_a_short_loop_entered_at_another_phase_has_the_same_windows_but_for_i
             plans = sum(after[k] - before[k] for k in ("plans_compiled", "plans_assembled"))
             assert after["windows"] - before["windows"] >= 2100 // 128
             assert plans <= 2, f"{plans} new windows at phase {phase}: the first and the last"
+
+
+def test_w2_a_loop_of_some_length_has_a_window_for_each_turn_from_the_second_on(device):
+    def turn(x):
+        for _ in range(6):
+            x = (x * 0.5 + 1.0).sin().neg().exp().tanh() - 0.25
+        return x.mean(dim=0, keepdim=True) + x.relu()
+
+    x = turn(torch.randn(8, 8).to(device))
+    torch.lazy.synchronize()
+    x = turn(x)
+    torch.lazy.synchronize()
+    before = torch.lazy.stats()
+    for _ in range(20):
+        x = turn(x)
+    torch.lazy.synchronize()
+    after = torch.lazy.stats()
+    assert after["windows"] - before["windows"] == 20
+    assert after["plans_compiled"] + after["plans_assembled"] == before["plans_compiled"] + before["plans_assembled"]
