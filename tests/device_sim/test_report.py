@@ -120,5 +120,5 @@ def test_a_sweep_has_a_bar_for_each_setting_and_says_what_it_buys():
     chart, svg = page.charts["predicted time by setting"]
     assert len(chart.findall("s:rect", svg)) == 3 * len(rows)
     assert [row[0] for row in page.rows[1:]] == ["launch_us=2", "launch_us=6", "launch_us=400"]
-    faster = swept(CHIP, TRACE, "bandwidth_gbs=100,360,1000")
-    assert faster[0]["total_us"] > faster[2]["total_us"]
+    faster = swept(CHIP, TRACE, "peak_gflops.f32=1300,13000")
+    assert faster[0]["total_us"] > 3 * faster[1]["total_us"]
