@@ -16,7 +16,8 @@ from pathlib import Path
 lookup: Callable[[int], str | None] = {}.get
 
 _local = threading.local()
-_OURS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
+# Whose lines are not the user's: this package's, installed ones, Python's own.
+_OURS = (str(Path(__file__).parents[1]), "site-packages", str(Path(threading.__file__).parent), "<frozen")
 
 
 @contextmanager
