@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -123,6 +125,25 @@ def test_a_fresh_skeleton_passes_stage_0_and_lists_what_to_write(tmp_path, monke
     assert [r.name for r in report.of(0) if r.status != "pass"] == []
     assert report.level == level and {r.status for r in report.of(1)} <= {"missing", "pass"}
     assert "write alloc" in report.next_step and report.next_step.startswith("stage 1")
+
+
+@pytest.mark.parametrize("package", ["mychip", "port_hostc"])
+def test_an_editable_install_is_a_path_entry_which_the_folder_around_it_cannot_hide(tmp_path, package):
+    if package == "mychip":
+        root = scaffold(package, 2, Language.c, tmp_path)
+    else:
+        root = shutil.copytree(SOURCE.parents[1], tmp_path / package, ignore=shutil.ignore_patterns("*.egg-info"))
+    build = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=root, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as built:
+        built.extractall(tmp_path / "site")
+    assert [line for pth in (tmp_path / "site").glob("*.pth") for line in pth.read_text().splitlines()] == [str(root)]
+    # From the folder around it, whose folder of the same name holds no package.
+    code = (
+        "import site, sys; site.addsitedir(sys.argv[1]); import importlib; importlib.import_module(sys.argv[2]).driver"
+    )
+    subprocess.run([sys.executable, "-c", code, "site", package], cwd=tmp_path, check=True)
 
 
 def test_skeletons_refuse_bad_names_and_do_not_overwrite(tmp_path):
