@@ -13,7 +13,7 @@ import typer
 
 from . import chip as chips
 from .clock import Clock, Step, Work, replay
-from .report import summary
+from .report import summary, sweep_page
 
 _BAR = 40  # characters of a sweep's longest bar
 
@@ -23,7 +23,9 @@ def sim(
     arguments: Annotated[list[str] | None, typer.Argument(help="The script's own arguments.")] = None,
     chip: Annotated[str, typer.Option(help=f"Description: {', '.join(chips.names())}, or a .toml file.")] = "gpu_mid",
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of the description.")] = None,
-    sweep: Annotated[str, typer.Option(help="key=a,b,c: the same trace at each value.")] = "",
+    sweep: Annotated[
+        str, typer.Option(help="key=a,b,c: the same trace at each value; window=a,b,c: the script again at each.")
+    ] = "",
     faults: Annotated[str, typer.Option(help="TOML file of planned faults.")] = "",
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("out/sim"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -32,16 +34,38 @@ def sim(
     description = chips.with_settings(chips.load(chip), set_ or [])
     driver = "simnpu" if description.kind == "npu" else "simgpu"
     env = {"LAZY_DRIVER": driver, "LAZY_SIM_CHIP": chip, "LAZY_SIM_SET": ",".join(set_ or [])}
-    env |= {"LAZY_SIM_FAULTS": faults, "LAZY_SIM_REPORT": str(out)}
-    code = subprocess.run([sys.executable, str(script), *(arguments or [])], env={**os.environ, **env}).returncode
-    if not (out / "report.json").exists():
-        print(f"{script} used no simulated device", file=sys.stderr)
-        raise typer.Exit(code or 1)
+    env |= {"LAZY_SIM_FAULTS": faults}
+    command = [sys.executable, str(script), *(arguments or [])]
+    code = run(command, env, out)
     found: dict[str, Any] = {"devices": json.loads((out / "report.json").read_text())}
-    if sweep:
+    if sweep.startswith("window="):
+        found["sweep"] = windows(command, env, sweep.removeprefix("window=").split(","), out)
+    elif sweep:
         found["sweep"] = swept(description, read_trace(out / "trace.json"), sweep)
+    if sweep:
+        (out / "sweep.html").write_text(sweep_page(description, found["sweep"]))
     print(json.dumps(found, indent=1) if as_json else text(found, out))
     raise typer.Exit(code)
+
+
+def run(command: list[str], env: dict[str, str], out: Path) -> int:
+    """Run a script with its report in a folder; its exit status. Exits where it used no simulated device."""
+    (out / "report.json").unlink(missing_ok=True)
+    code = subprocess.run(command, env={**os.environ, **env, "LAZY_SIM_REPORT": str(out)}).returncode
+    if not (out / "report.json").exists():
+        print(f"{command[1]} used no simulated device", file=sys.stderr)
+        raise typer.Exit(code or 1)
+    return code
+
+
+def windows(command: list[str], env: dict[str, str], lengths: list[str], out: Path) -> list[dict[str, Any]]:
+    """The script once more for each greatest length of a window: what recording further ahead, and fusing, buys."""
+    rows = []
+    for length in lengths:
+        folder = out / f"window_{length}"
+        run(command, {**env, "LAZY_WINDOW": length}, folder)
+        rows.append({"setting": f"window={length}", **json.loads((folder / "report.json").read_text())[0]})
+    return rows
 
 
 def read_trace(path: Path) -> list[Step]:
@@ -76,4 +100,5 @@ def text(found: dict[str, Any], out: Path) -> str:
     for row in found.get("sweep", []):
         bar = "#" * max(1, round(_BAR * row["total_us"] / longest))
         lines.append(f"{row['setting']:>28}  {row['total_us']:>12,.0f} us  {bar}")
-    return "\n".join([*lines, f"report: {out / 'device_0.html'}; timeline for Perfetto: {out / 'timeline.json'}"])
+    pages = f"report: {out / 'device_0.html'}; timeline for Perfetto: {out / 'timeline.json'}"
+    return "\n".join([*lines, pages + (f"; sweep: {out / 'sweep.html'}" if "sweep" in found else "")])

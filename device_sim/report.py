@@ -126,9 +126,18 @@ def perfetto(clocks: Sequence[Clock]) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def _svg(body: str, label: str) -> str:
+def _head(title: str) -> str:
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(label)}">'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title><style>'
+        f"body{{font:15px system-ui;margin:2em;max-width:{_WIDTH}px}}td,th{{padding:2px 12px;text-align:left}}"
+        f"</style></head><body>"
+    )
+
+
+def _svg(body: str, label: str, height: int = _HEIGHT) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'aria-label="{html.escape(label)}">'
         f"<title>{html.escape(label)}</title>{body}</svg>"
     )
 
@@ -190,25 +199,66 @@ def roofline(chip: Chip, rows: Sequence[dict[str, Any]]) -> str:
 def page(chip: Chip, clock: Clock, found: dict[str, Any]) -> str:
     """The HTML report of one device."""
     numbers = "".join(
-        f"<tr><td>{key}<td>{value:,.1f}" if isinstance(value, float) else f"<tr><td>{key}<td>{value:,}"
+        f"<tr><td>{key}</td><td>{value:,.1f}</td></tr>"
+        if isinstance(value, float)
+        else f"<tr><td>{key}</td><td>{value:,}</td></tr>"
         for key, value in found.items()
         if isinstance(value, (int, float))
     )
     parts = ", ".join(f"{key} {value:.1%}" for key, value in found["utilisation"].items())
     kernels = "".join(
-        f"<tr><td>{html.escape(r['kernel'])}<td>{html.escape(r['origin'])}<td>{r['launches']}<td>{r['us']:,.1f}<td>{r['gflops']:,.1f}"
-        f"<td>{r['gbs']:,.1f}<td>{r['limit']}"
+        f"<tr><td>{html.escape(r['kernel'])}</td><td>{html.escape(r['origin'])}</td><td>{r['launches']}</td>"
+        f"<td>{r['us']:,.1f}</td><td>{r['gflops']:,.1f}</td><td>{r['gbs']:,.1f}</td><td>{r['limit']}</td></tr>"
         for r in found["by_kernel"]
     )
-    findings = "".join(f"<li>{html.escape(text)}" for text in found["findings"]) or "<li>none"
+    findings = "".join(f"<li>{html.escape(text)}</li>" for text in found["findings"]) or "<li>none</li>"
+    columns = "".join(f"<th>{name}</th>" for name in ("kernel", "computes", "launches", "us", "Gop/s", "GB/s", "limit"))
     return (
-        f"<!doctype html><meta charset=utf-8><title>{html.escape(chip.name)}</title><style>body{{font:15px system-ui;"
-        f"margin:2em;max-width:{_WIDTH}px}}td,th{{padding:2px 12px;text-align:left}}</style>"
-        f"<h1>{html.escape(chip.name)}: {found['total_us']:,.0f} us predicted</h1><p>Utilisation: {parts}</p>"
+        f"{_head(chip.name)}<h1>{html.escape(chip.name)}: {found['total_us']:,.0f} us predicted</h1>"
+        f"<p>Utilisation: {parts}</p>"
         f"<h2>Timeline</h2>{timeline(clock)}<h2>Roofline</h2>{roofline(chip, found['by_kernel'])}"
         f"<h2>Memory</h2>{memory_chart(clock)}<h2>Findings</h2><ul>{findings}</ul>"
-        f"<h2>Numbers</h2><table>{numbers}</table><h2>Kernels</h2><table><tr><th>kernel<th>computes<th>launches<th>us<th>Gop/s"
-        f"<th>GB/s<th>limit{kernels}</table>"
+        f"<h2>Numbers</h2><table>{numbers}</table><h2>Kernels</h2><table><tr>{columns}</tr>{kernels}</table></body></html>"
+    )
+
+
+def sweep_page(chip: Chip, rows: Sequence[dict[str, Any]]) -> str:
+    """HTML: a bar for each setting, of kernels, exposed launches and the rest. rows: summaries with their "setting"."""
+    longest = max(row["total_us"] for row in rows) or 1.0
+    left, height = 170, 26
+    bars = []
+    for i, row in enumerate(rows):
+        top, at = 30 + i * (height + 6), float(left)
+        shares = {"kernels": row["kernel_us"], "exposed launches": row["launch_exposed_us"]}
+        shares["the rest"] = max(0.0, row["total_us"] - sum(shares.values()))
+        for (what, us), colour in zip(shares.items(), _COLOURS.values(), strict=False):
+            width = us / longest * (_WIDTH - left - 90)
+            bars.append(_box(at, top, width, height, colour, f"{row['setting']}: {what} {us:,.0f} us"))
+            at += width
+        bars.append(f'<text x="0" y="{top + 18}">{html.escape(row["setting"])}</text>')
+        bars.append(f'<text x="{at + 6:.1f}" y="{top + 18}">{row["total_us"]:,.0f} us</text>')
+    chart = _svg("".join(bars), "predicted time by setting", 40 + len(rows) * (height + 6))
+    keys = ", ".join(
+        f'<span style="color:{colour}">{what}</span>'
+        for what, colour in zip(("kernels", "exposed launches", "the rest"), _COLOURS.values(), strict=False)
+    )
+    numbers = (
+        "kernels",
+        "total_us",
+        "kernel_us",
+        "launch_exposed_us",
+        "launch_hidden_us",
+        "copy_us",
+        "peak_memory_bytes",
+    )
+    head = "".join(f"<th>{name}</th>" for name in ("setting", *numbers))
+    body = "".join(
+        f"<tr><td>{html.escape(row['setting'])}</td>" + "".join(f"<td>{row[n]:,.0f}</td>" for n in numbers) + "</tr>"
+        for row in rows
+    )
+    return (
+        f"{_head(f'{chip.name}: what if')}<h1>{html.escape(chip.name)}: what if</h1>{chart}<p>{keys}</p>"
+        f"<table><tr>{head}</tr>{body}</table></body></html>"
     )
 
 

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 # Kernel handle, as the host numbers them -> what it computes, and the lines that use it.
-lookup: Callable[[int], str | None] = {}.get
+lookup: Callable[[int], str | None] = dict[int, str]().get
 
 _local = threading.local()
-_OURS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
+# Whose lines are not the user's: this package's, installed ones, Python's own.
+_OURS = (str(Path(__file__).parents[1]), "site-packages", str(Path(threading.__file__).parent), "<frozen")
 
 
 @contextmanager
@@ -33,7 +35,7 @@ def current(ours: str = _OURS[0]) -> str:
     """What the call that this thread serves comes from; "" where nobody knows. ours: the driver's own folder."""
     if kernel := getattr(_local, "kernel", 0):
         return lookup(kernel) or ""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame and any(part in frame.f_code.co_filename for part in (*_OURS, ours)):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}" if frame else ""

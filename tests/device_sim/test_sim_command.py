@@ -54,11 +54,23 @@ def test_a_script_gets_a_prediction_and_a_report(script):
     assert json.loads((out / "timeline.json").read_text())["traceEvents"]
 
 
-def test_the_same_script_gives_the_same_times(script):
-    first, second = (sim(script, "--chip", "gpu_mid")["devices"] for _ in range(2))
-    for report in (*first, *second):
+@pytest.mark.parametrize("chip", ["gpu_mid", "npu"])
+def test_the_same_script_gives_the_same_times(script, chip):
+    reports, timelines = [], []
+    for _ in range(2):
+        reports.append(sim(script, "--chip", chip)["devices"])
+        timelines.append((script.parent / "out" / "timeline.json").read_text())
+    for report in (*reports[0], *reports[1]):
         del report["setup_us"]  # less when the host's cache is warm
-    assert first == second
+    assert reports[0] == reports[1] and timelines[0] == timelines[1]
+
+
+def test_a_sweep_over_windows_runs_the_script_again_and_shows_what_recording_ahead_buys(script):
+    found = sim(script, "--chip", "npu", "--sweep", "window=1,512")
+    one, many = found["sweep"]
+    assert (one["setting"], many["setting"]) == ("window=1", "window=512")
+    assert many["total_us"] < one["total_us"] and one["launch_exposed_us"] > many["launch_exposed_us"]
+    assert "window=512" in (script.parent / "out" / "sweep.html").read_text()
 
 
 @pytest.mark.parametrize("chip", ["gpu_mid", "npu"])

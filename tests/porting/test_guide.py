@@ -3,9 +3,12 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -124,6 +127,25 @@ def test_a_fresh_skeleton_passes_stage_0_and_lists_what_to_write(tmp_path, monke
     assert "write alloc" in report.next_step and report.next_step.startswith("stage 1")
 
 
+@pytest.mark.parametrize("package", ["mychip", "port_hostc"])
+def test_an_editable_install_is_a_path_entry_which_the_folder_around_it_cannot_hide(tmp_path, package):
+    if package == "mychip":
+        root = scaffold(package, 2, Language.c, tmp_path)
+    else:
+        root = shutil.copytree(SOURCE.parents[1], tmp_path / package, ignore=shutil.ignore_patterns("*.egg-info"))
+    build = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=root, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as built:
+        built.extractall(tmp_path / "site")
+    assert [line for pth in (tmp_path / "site").glob("*.pth") for line in pth.read_text().splitlines()] == [str(root)]
+    # From the folder around it, whose folder of the same name holds no package.
+    code = (
+        "import site, sys; site.addsitedir(sys.argv[1]); import importlib; importlib.import_module(sys.argv[2]).driver"
+    )
+    subprocess.run([sys.executable, "-c", code, "site", package], cwd=tmp_path, check=True)
+
+
 def test_skeletons_refuse_bad_names_and_do_not_overwrite(tmp_path):
     with pytest.raises(ValueError, match="no Python identifier"):
         scaffold("my chip", 1, Language.c, tmp_path)
@@ -148,6 +170,43 @@ def test_what_is_missing_comes_before_what_fails():
     assert report.next_step == "stage 2, b: write synchronize"
     assert "1 fail" in show.text(report) and "write synchronize" in show.page(report)
     assert show.summary(report)["stages"][1]["fail"] == 1
+
+
+class Cells(HTMLParser):
+    """The table cells of a page, row by row, and the widths of its bars."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.widths = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "td":
+            self.rows[-1].append("")
+        if width := re.search(r"width:(\d+)px", dict(attrs).get("style", "")):
+            self.widths.append((len(self.rows) - 1, int(width[1])))
+
+    def handle_data(self, data):
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data.strip()
+
+
+def test_the_page_shows_a_bar_for_each_stage_and_every_check_with_its_words():
+    report = report_of(
+        (1, "a", "memory <b>", "pass"), (1, "b", "t", "fail", "x < y"), (2, "c", "t", "missing", "write")
+    )
+    page = Cells(show.page(report))
+    stages, checks = page.rows[: len(STAGES)], page.rows[len(STAGES) :]
+    assert [row[0] for row in stages] == [str(s.number) for s in STAGES]
+    assert stages[1][3] == "1 of 2" and stages[3][3] == "not run"
+    assert [(row[1], row[2], row[3]) for row in checks] == [
+        ("pass", "memory <b>", ""),
+        ("fail", "t", "x < y"),
+        ("missing", "t", "write"),
+    ]
+    assert all(sum(w for r, w in page.widths if r == i) == 420 for i in range(len(STAGES))), "bars are of one length"
 
 
 def test_a_check_that_kills_its_process_fails_and_the_rest_goes_on(tmp_path):
