@@ -27,12 +27,16 @@ def _autoload() -> None:
 
 def _compile(window: dict) -> dict:
     """The executor's way to the archive and the cache, or to the compiler, which is imported when it is needed."""
-    from lazy_backend import archive, plans
+    from lazy_backend import _C, archive, background, plans
     from lazy_backend.report import explain
 
     if archive.recording is None and explain.captured is None:
+        if background.waits(window):
+            return background.op_by_op(window, "interpret")
         plan = archive.plan(window) or plans.remembered(window)
         if plan:
+            for _ in range(background.built(window)):
+                _C.count_built()
             return plan
     from lazy_backend import compiler
 
@@ -40,7 +44,7 @@ def _compile(window: dict) -> dict:
 
 
 def _reports() -> dict[str, Any]:
-    """`explain` and `report`, which become attributes: `report` the function, not the package that importing it binds."""
+    """`explain` and `report`, bound here: `report` the function, not the package that importing it binds."""
     explaining = importlib.import_module("lazy_backend.report.explain")
     functions = {"explain": explaining.explain, "report": explaining.report}
     globals().update(functions)
