@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import torch
 
@@ -29,14 +29,14 @@ log = logging.getLogger("lazy_backend.compile")
 _LENGTH = struct.Struct("<Q")
 
 
-def send(pipe: BinaryIO, message: Any) -> None:
+def send(pipe: IO[bytes], message: Any) -> None:
     """Writes plain objects (dict, list, tuple, str, numbers, None)."""
     text = marshal.dumps(message)
     pipe.write(_LENGTH.pack(len(text)) + text)
     pipe.flush()
 
 
-def receive(pipe: BinaryIO) -> Any:
+def receive(pipe: IO[bytes]) -> Any:
     """Reads what `send` wrote. Raises EOFError where the other side is gone."""
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
@@ -69,6 +69,7 @@ class Compiler:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
                 env=os.environ | _ENVIRONMENT,
             )  # fmt: skip
+            assert process.stdin and process.stdout
             while True:
                 name, window = self._next()
                 send(process.stdin, window)
@@ -169,13 +170,13 @@ def main() -> None:
             window = receive(requests)
         except EOFError:
             os._exit(0)  # the drivers' threads are not waited for
-        before = torch.lazy.stats()["kernels_built"]
+        before = _C.stats()["kernels_built"]
         error = ""
         try:
             compiler.compile_now(window)
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
-        made = torch.lazy.stats()["kernels_built"] - before
+        made = _C.stats()["kernels_built"] - before
         statics = [(op, sorted(names)) for op, names in identity.statics.items()]
         try:
             send(answers, {"built": made, "error": error, "statics": statics})
