@@ -14,14 +14,13 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
 from codegen.plan import Arg, CoreCall, Launch, Plan
 from codegen.printer import print_kernel
-from lazy_backend import _C, archive, cache, config, custom, identity, plans
+from lazy_backend import _C, archive, background, cache, config, custom, identity, plans
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
@@ -48,10 +47,7 @@ def library(device: int) -> frozenset[str]:
 _kernels: dict[tuple[int, str], int] = {}
 _families: dict[str, Family] = {}
 
-# One compile at a time; in async mode on a thread of its own, by structure and sizes.
-_compiling = threading.Lock()
-_pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lazy-compile")
-_tasks: dict[tuple[str, str], Future] = {}
+_compiling = threading.Lock()  # one compile at a time
 
 # Structures whose kernels are remembered for sizes that vary; a family holds the texts of its kernels, some 200 KB.
 MAX_FAMILIES = 512
@@ -85,7 +81,9 @@ def capture(window: Window, made: list[Plan], steps: list[tuple]) -> None:
             ops, lines = [node.op for node in nodes], list(dict.fromkeys(node.line for node in nodes))
             kernels.append(explain.KernelReport(ops, lines, launch.global_size, source.mlir, source.source))
     host = [window.nodes[step[1]].op for step in steps if step[0] == "host"]
-    explain.captured.append(explain.WindowReport([n.op for n in window.nodes], [n.line for n in window.nodes], kernels, host))
+    explain.captured.append(
+        explain.WindowReport([n.op for n in window.nodes], [n.line for n in window.nodes], kernels, host)
+    )
 
 
 def compile_window(source: dict[str, Any]) -> dict[str, Any]:
@@ -100,14 +98,11 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
         return plan
     if explain.captured is None and interpretable(window):
         if family.rare(source["sizes"]):
-            return op_by_op(window, "interpret")
-        if config.COMPILE.get() == "async":
-            task = _tasks.get((source["structure"], source["sizes"]))
-            if task is None:
-                _tasks[source["structure"], source["sizes"]] = _pool.submit(compiled, source, window, family)
-            if task is None or not task.done():
-                return op_by_op(window, "interpret")
-            return _tasks.pop((source["structure"], source["sizes"])).result()
+            return background.op_by_op(source, "interpret")
+        if config.COMPILE.get() == "async" and background.compile_later(source):
+            family.compiled += 1
+            compiles.note(source)
+            return background.op_by_op(source, "interpret")
     return compiled(source, window, family)
 
 
@@ -127,13 +122,15 @@ def compiled(source: dict[str, Any], window: Window, family: Family) -> dict[str
             log.exception(
                 "a window could not be compiled and runs on the CPU; its first op is %s", window.nodes[0].line
             )
-            return op_by_op(window, "host")
+            return background.op_by_op(source, "host")
 
 
-def op_by_op(window: Window, step: str) -> dict[str, Any]:
-    """A plan for this one run, of host steps: "interpret" until kernels are worth it, "host" for want of any."""
-    steps = [(step, i) for i in range(len(window.nodes))]
-    return {"arena_bytes": 0, "slots": range(len(window.slots)), "steps": steps, "once": True}
+def compile_now(source: dict[str, Any]) -> None:
+    """Compiles a window for another process, which finds plan and kernels in the cache. Raises what the compiler does."""
+    window = Window.from_recorded(source)
+    family = _families.setdefault(source["structure"], Family())
+    with _compiling:
+        plans.remember(source, fused(window, family))
 
 
 def fused(window: Window, family: Family) -> dict[str, Any]:
@@ -197,10 +194,11 @@ def launches(plan: Plan, window: Window, family: Family) -> list[tuple]:
     variants = [family.variant(source.mlir, source.name) for source in plan.kernels]
     kernels = [launch for launch in plan.launches if isinstance(launch, Launch)]
     lines = {launch.kernel: window.nodes[launch.origins[0]].line for launch in kernels if launch.origins}
-    handles = [
-        kernel(window.device, v.mlir, s.name, lines.get(i, "an unknown line"))
+    asked = [
+        (v.mlir, s.name, lines.get(i, "an unknown line"))
         for i, (v, s) in enumerate(zip(variants, plan.kernels, strict=True))
     ]
+    handles = [kernel(window.device, *of) for of in asked]
     for launch in plan.launches:
         if isinstance(launch, CoreCall):
             steps.append(core_step(launch, plan.temps, library_handle(launch.op)))

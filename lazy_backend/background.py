@@ -1,0 +1,184 @@
+"""LAZY_COMPILE=async: windows are compiled by a process of its own, which shares nothing with the script but the cache.
+
+The compiler is Python, MLIR and the driver's compiler: on a thread it would hold the script's interpreter, in a process
+of low priority it takes what the script leaves. The first window that misses starts it. It compiles one window at a
+time, the one that ran most often meanwhile, and puts plan and kernels into the persistent cache; from then on the
+window's next run finds them there.
+"""
+
+from __future__ import annotations
+
+import logging
+import marshal
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from lazy_backend import _C, cache, identity
+
+log = logging.getLogger("lazy_backend.compile")
+
+# marshal: both ends are this file in one version of Python, and nobody else has the pipe.
+_LENGTH = struct.Struct("<Q")
+
+
+def send(pipe: IO[bytes], message: Any) -> None:
+    """Writes plain objects (dict, list, tuple, str, numbers, None)."""
+    text = marshal.dumps(message)
+    pipe.write(_LENGTH.pack(len(text)) + text)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> Any:
+    """Reads what `send` wrote. Raises EOFError where the other side is gone."""
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    return marshal.loads(pipe.read(_LENGTH.unpack(head)[0]))
+
+
+class Compiler:
+    """The process, and the windows that wait for it. `waiting`: by name, as the recorder wrote them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self.waiting: dict[str, dict[str, Any]] = {}
+        self.runs: Counter[str] = Counter()
+        # What has been compiled, or could not be: the next run of such a window asks no more.
+        self.done: dict[str, int] = {}
+        self.failed = False
+        threading.Thread(target=self._serve, name="lazy-compile", daemon=True).start()
+
+    def add(self, name: str, window: dict[str, Any]) -> None:
+        """A window to compile when its turn comes."""
+        with self._lock:
+            self.waiting[name] = window
+            self._lock.notify()
+
+    def _serve(self) -> None:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", "from lazy_backend.background import main; main()"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+                env=os.environ | _ENVIRONMENT,
+            )  # fmt: skip
+            assert process.stdin and process.stdout
+            while True:
+                name, window = self._next()
+                send(process.stdin, window)
+                answer = receive(process.stdout)
+                for op, names in answer["statics"]:
+                    identity.mark_static(op, set(names))
+                if answer["error"]:
+                    log.warning("a window could not be compiled in the background: %s", answer["error"])
+                self._finish(name, answer["built"])
+        except (OSError, EOFError) as error:
+            log.warning(
+                "the compiler's process ended (%r); from here on windows are compiled where they are met", error
+            )
+        with self._lock:
+            self.failed = True
+            left = list(self.waiting)
+        for name in left:
+            self._finish(name, 0)
+
+    def _next(self) -> tuple[str, dict[str, Any]]:
+        with self._lock:
+            self._lock.wait_for(lambda: self.waiting)
+            name = max(self.waiting, key=self.runs.__getitem__)
+            return name, self.waiting[name]
+
+    def _finish(self, name: str, built: int) -> None:
+        with self._lock:
+            del self.waiting[name]
+            self.done[name] = built
+
+
+_compiler: Compiler | None = None
+_starting = threading.Lock()
+# What the process sees differently: it compiles, records nothing, and warns of nothing that the script warns of.
+_ENVIRONMENT = {
+    "LAZY_COMPILE": "sync", "LAZY_RECORD": "", "LAZY_ARCHIVE": "", "LAZY_FALLBACK": "silent",
+    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path[1:]]),
+}  # fmt: skip
+
+
+def op_by_op(window: dict[str, Any], step: str) -> dict[str, Any]:
+    """A plan for this one run, of host steps: "interpret" until kernels are worth it, "host" for want of any."""
+    steps = [(step, i) for i in range(len(window["nodes"]))]
+    return {"arena_bytes": 0, "slots": [], "steps": steps, "once": True}
+
+
+def waits(window: dict[str, Any]) -> bool:
+    """Whether the window is being compiled, or waits for it: it runs on the rung below. Counts the run."""
+    if _compiler is None or (name := _name(window)) not in _compiler.waiting:
+        return False
+    _compiler.runs[name] += 1
+    return True
+
+
+def _name(window: dict[str, Any]) -> str:
+    return f"{window['structure']}/{window['sizes']}"
+
+
+def compile_later(window: dict[str, Any]) -> bool:
+    """Whether the window (as the recorder wrote it) is left to the background. False: compile it now.
+
+    That is so where there is no cache to find the plan in, where the background has tried already, and where results
+    must not depend on when a plan is ready (`torch.use_deterministic_algorithms`).
+    """
+    global _compiler
+    if cache.folder() is None or torch.are_deterministic_algorithms_enabled():
+        return False
+    with _starting:
+        _compiler = _compiler or Compiler()
+    name = _name(window)
+    if _compiler.failed or name in _compiler.done:
+        return False
+    _compiler.add(name, window)
+    return True
+
+
+def built(window: dict[str, Any]) -> int:
+    """How many kernels the background has built for a window, told once."""
+    if _compiler is None:
+        return 0
+    name = _name(window)
+    count, _compiler.done[name] = _compiler.done.get(name, 0), 0
+    return count
+
+
+def main() -> None:
+    """The process: one window after another from stdin, until it is closed."""
+    os.nice(19)
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a driver prints is no answer
+    torch.set_num_threads(1)
+    _C.device_count()
+    from lazy_backend import compiler
+
+    while True:
+        try:
+            window = receive(requests)
+        except EOFError:
+            os._exit(0)  # the drivers' threads are not waited for
+        before = _C.stats()["kernels_built"]
+        error = ""
+        try:
+            compiler.compile_now(window)
+        except Exception as problem:
+            error = f"{type(problem).__name__}: {problem}"
+        made = _C.stats()["kernels_built"] - before
+        statics = [(op, sorted(names)) for op, names in identity.statics.items()]
+        try:
+            send(answers, {"built": made, "error": error, "statics": statics})
+        except BrokenPipeError:
+            os._exit(0)

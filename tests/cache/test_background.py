@@ -1,0 +1,96 @@
+"""LAZY_COMPILE=async: a window runs at once on the rung below, and on its plan when that is ready."""
+
+import logging
+import time
+
+import pytest
+import torch
+
+from lazy_backend import _C, background
+
+
+@pytest.fixture(autouse=True)
+def asynchronous(device, monkeypatch):
+    if device == "cpu":
+        pytest.skip("the cpu compiles nothing")
+    torch.lazy.synchronize()
+    monkeypatch.setenv("LAZY_COMPILE", "async")
+    monkeypatch.setattr(background, "_compiler", None)
+
+
+def program(device):
+    x = torch.arange(-11.0, 12.0, device=device)
+    y = torch.where(x > 2, x * 3, x.abs() + 0.5).clamp(max=20)
+    y[3:7].add_(1)
+    return (y / 3).cpu()
+
+
+def until_swapped(run):
+    """Runs until a run launches kernels only. Returns every result."""
+    results = []
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        torch.lazy.reset_stats()
+        results.append(run())
+        stats = torch.lazy.stats()
+        if stats["ops_interpreted"] == 0 and stats["kernels_launched"]:
+            return results
+        time.sleep(0.05)
+    raise AssertionError("the plan was never ready")
+
+
+def test_the_first_run_does_not_wait_and_all_runs_give_the_same_bits(device):
+    torch.lazy.reset_stats()
+    first = program(device)
+    stats = torch.lazy.stats()
+    assert stats["ops_interpreted"] > 0 and stats["kernels_built"] == stats["kernels_launched"] == 0
+    assert stats["host_ops"] == 0
+    results = [first, *until_swapped(lambda: program(device))]
+    for result in results:
+        torch.testing.assert_close(result, program("cpu"), rtol=0, atol=0)
+    assert torch.lazy.stats()["plans_compiled"] == 1
+
+
+def test_deterministic_algorithms_compile_at_once(device):
+    """which results a run gives must not depend on when a plan is ready"""
+    torch.use_deterministic_algorithms(True)
+    try:
+        torch.lazy.reset_stats()
+        torch.arange(19.0, device=device).sinh().sum().item()
+        assert torch.lazy.stats()["ops_interpreted"] == 0 and background._compiler is None
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_random_numbers_are_those_of_the_device(device):
+    """the host would draw others: such a window is compiled at once"""
+    torch.manual_seed(3)
+    drawn = torch.rand(17, device=device).cpu()
+    _C.forget_plans(0)
+    torch.manual_seed(3)
+    assert torch.equal(torch.rand(17, device=device).cpu(), drawn)
+
+
+def test_a_compiler_that_dies_costs_the_background_only(device, monkeypatch, caplog):
+    monkeypatch.setattr(background.sys, "executable", "/bin/false")
+    x = torch.arange(23.0, device=device)
+    with caplog.at_level(logging.WARNING, "lazy_backend.compile"):
+        results = until_swapped(lambda: (x * 7).atan().sum().item())
+    assert "compiler's process ended" in caplog.text
+    for result in results:
+        assert result == pytest.approx((torch.arange(23.0) * 7).atan().sum().item(), rel=1e-5)
+
+
+def test_the_hottest_window_is_next(monkeypatch):
+    monkeypatch.setattr(background.Compiler, "_serve", lambda self: None)
+    compiler = background.Compiler()
+    monkeypatch.setattr(background, "_compiler", compiler)
+    windows = [{"structure": name, "sizes": "1"} for name in "abc"]
+    for window in windows:
+        assert background.compile_later(window)
+    for _ in range(3):
+        assert background.waits(windows[1])
+    assert compiler._next()[1] is windows[1]
+    compiler._finish("b/1", 2)
+    assert not background.waits(windows[1]) and not background.compile_later(windows[1])
+    assert (background.built(windows[1]), background.built(windows[1])) == (2, 0)
