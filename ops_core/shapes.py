@@ -25,11 +25,12 @@ _KEYS = (
 )
 
 
-# PyTorch's own Meta kernels of these want the optional biases, give statistics where the CPU gives none, only raise, or never do.
+# PyTorch's own Meta kernels of these want the optional biases, give other statistics than the CPU, only raise, or never do.
 _REPLACED = (
     "aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl", "aten::_batch_norm_no_update",
     "aten::_native_batch_norm_legit_no_training", "aten::convolution_overrideable",
     "aten::convolution_backward_overrideable", "aten::kaiser_window.beta", "aten::multinomial",
+    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::multilabel_margin_loss_forward",
 )  # fmt: skip
 
 

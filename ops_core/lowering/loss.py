@@ -35,6 +35,23 @@ def _multi_margin_loss_backward(grad_output, self, target, p, margin, weight=Non
     return (grads * g).reshape(*self.shape).to(self.dtype)
 
 
+@rule("multilabel_margin_loss_forward")
+def _multilabel_margin_loss_forward(self, target, reduction=MEAN):
+    x, t = _rows(up(self), target)
+    n, c = x.shape
+    t = t.reshape(n, c)
+    valid = _leading(t)
+    safe = where(valid, t, 0)
+    on = A.full((n, c), 0, "i64").scatter(1, safe, valid.to("i64"), "amax")
+    # margin of every (label, class) pair: [n, labels, classes]
+    z = 1.0 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1)
+    pays = (z > 0.0) & valid.unsqueeze(2) & on.eq(0).unsqueeze(1)
+    losses = where(pays, z, 0.0).sum((1, 2)) / float(c)
+    out = losses.reshape(*self.shape[:-1]) if reduction == NONE else losses.sum((0,))
+    out = out / float(n) if reduction == MEAN else out
+    return out.to(self.dtype), on.to(self.dtype).reshape(*target.shape)
+
+
 @rule("multilabel_margin_loss_backward")
 def _multilabel_margin_loss_backward(grad_output, self, target, reduction, is_target):
     x, t = _rows(up(self), target)

@@ -40,3 +40,13 @@ def test_the_library_computes_what_eager_does(device, name):
     assert after["host_ops"] == before["host_ops"]
     if library(0):  # or, from the fourth size of one structure on, the host op by op (lazy_backend/variants.py)
         assert sum(after[k] - before[k] for k in ("extern_calls", "ops_interpreted")) > 0
+
+
+def test_an_output_padding_of_a_stride_or_more_stays_generated(agrees):
+    """a transposed convolution whose output is larger than any input with that gradient"""
+    x, w = torch.randn(2, 2, 4, 4, 4), torch.randn(2, 2, 4, 5, 6)
+
+    def program(device):
+        return F.conv_transpose3d(x.to(device), w.to(device), None, (3, 2, 1), (1, 2, 3), (2, 3, 1), 2, (4, 4, 4))
+
+    agrees(program, rtol=1e-4, atol=1e-4)
