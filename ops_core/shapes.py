@@ -86,8 +86,11 @@ def infer(op: Op, *args: Any, **kwargs: Any) -> Any:
 
 def _check_dimension(bound: dict[str, Any]) -> None:
     """Raises IndexError for a `dim` that `self` has not."""
-    dim, rank = bound.get("dim"), max(getattr(bound.get("self"), "ndim", 1), 1)
-    if isinstance(dim, int) and not -rank <= dim < rank:
+    dim, x = bound.get("dim"), bound.get("self")
+    if not (isinstance(dim, int) and isinstance(x, torch.Tensor)):
+        return
+    rank = max(x.ndim, 1)
+    if not -rank <= dim < rank:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
 
 
