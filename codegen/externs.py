@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from operator import ge
 
 from ops_core.ir import Node
 
@@ -21,6 +22,9 @@ def _convolution(node: Node) -> bool:
     """Of float32. The host's oneDNN beats generated kernels in all shapes of the CNN demo (docs/performance.md)."""
     x, w = node.inputs
     (out,) = node.outputs
+    # The library has a transposed one as an input's gradient, whose output such a padding would make larger.
+    if node.attrs["transposed"] and any(map(ge, node.attrs["output_padding"], node.attrs["stride"])):
+        return False
     work = prod(out.shape) * prod(w.shape[2:]) * w.shape[0 if node.attrs["transposed"] else 1]
     return {v.dtype for v in (x, w, out)} == {"f32"} and work >= MIN_CONVOLUTION
 

@@ -118,6 +118,14 @@ def schema(op: str) -> torch._C.FunctionSchema:
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)._schema
 
 
+def writes_nothing(node: WindowNode) -> bool:
+    """Whether all that the node writes is empty, as the factors of an empty matrix are: nobody needs to run it."""
+    changed = [raw for raw, a in zip(node.args, schema(node.op).arguments, strict=True)
+               if a.alias_info is not None and a.alias_info.is_write]  # fmt: skip
+    written = list(tensors([*node.outs, *changed]))
+    return bool(written) and all(0 in Tensor(*tensor[1:]).sizes for tensor in written)
+
+
 @dataclass
 class State:
     """What is known of a slot. `value`: over all of it, in layout `view`; `dirty`: memory does not hold it yet."""
@@ -151,6 +159,8 @@ class Functionalizer:
                 if not isinstance(error, NotLowerable):
                     log.warning("the lowering of %s failed (at %s): %r", node.op, node.line, error)
                 del self.graph.nodes[mark:]
+                if isinstance(error, NotLowerable) and writes_nothing(node):
+                    continue
                 self.end_segment(lambda slot, at=index: self.window.slots[slot].alive or last_use[slot] >= at)
                 self.segments.append(Segment(host_node=index))
         self.end_segment(lambda slot: self.window.slots[slot].alive)

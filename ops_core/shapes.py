@@ -25,11 +25,12 @@ _KEYS = (
 )
 
 
-# PyTorch's own Meta kernels of these want the optional biases, give statistics where the CPU gives none, only raise, or never do.
+# PyTorch's own Meta kernels of these want the optional biases, give other statistics than the CPU, only raise, or never do.
 _REPLACED = (
     "aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl", "aten::_batch_norm_no_update",
     "aten::_native_batch_norm_legit_no_training", "aten::convolution_overrideable",
     "aten::convolution_backward_overrideable", "aten::kaiser_window.beta", "aten::multinomial",
+    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::multilabel_margin_loss_forward",
 )  # fmt: skip
 
 
@@ -85,8 +86,11 @@ def infer(op: Op, *args: Any, **kwargs: Any) -> Any:
 
 def _check_dimension(bound: dict[str, Any]) -> None:
     """Raises IndexError for a `dim` that `self` has not."""
-    dim, rank = bound.get("dim"), max(getattr(bound.get("self"), "ndim", 1), 1)
-    if isinstance(dim, int) and not -rank <= dim < rank:
+    dim, x = bound.get("dim"), bound.get("self")
+    if not (isinstance(dim, int) and isinstance(x, torch.Tensor)):
+        return
+    rank = max(x.ndim, 1)
+    if not -rank <= dim < rank:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
 
 

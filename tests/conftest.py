@@ -22,20 +22,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.lazy_cache = os.environ["LAZY_CACHE_DIR"] = tempfile.mkdtemp(prefix="lazy-cache-")
 
 
-# What is known to be wrong, and why: a test that is listed here still runs, and shows when it is cured.
-KNOWN = {
-    "test_a_unit_agrees_with_the_cpu[ops/native_batch_norm:bfloat16]": "differs from eager by up to 0.008; cause not found",
-    "test_a_unit_agrees_with_the_cpu[ops/nn.functional.rrelu:bfloat16]": "backward differs from eager; cause not found",
-    "test_a_wrong_call_raises_what_eager_raises[a multinomial of zeros]": "does not raise; cause not found",
-}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if reason := KNOWN.get(item.name):
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
-
-
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(getattr(config, "lazy_cache", ""), ignore_errors=True)
 

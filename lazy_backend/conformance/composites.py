@@ -9,10 +9,11 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from ops_core import routes
-from ops_core.lowering.schema import Argument, Op
 from torch.testing._internal import common_methods_invocations as databases
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+from ops_core import routes
+from ops_core.lowering.schema import Argument, Op
 
 from .case import DTYPES, Case, Unit
 from .composite_inputs import ABOUT_THE_DEVICE, COMPOSITES, FIRST_RESULT, ON_CPU

@@ -331,6 +331,7 @@ INPUTS: dict[str, Inputs] = {
     "aten.random_.from": lambda d: (d.i(9, 64), 3, 1000),
     "aten.random_.to": lambda d: (d.i(9, 64), 1000),
     "aten.randperm.generator": lambda d: Call(32, generator=None),
+    "aten.randperm.generator_out": lambda d: Call(32, generator=None, out=_empty(32, dtype=torch.int64)),
     "aten.randperm.out": lambda d: Call(32, out=_empty(32, dtype=torch.int64)),
     "aten.range.out": lambda d: Call(0, 5, 2, out=_empty(3)),
     "aten.remainder.Scalar_Tensor": lambda d: (7.5, d.u(4)),

@@ -35,6 +35,23 @@ def _multi_margin_loss_backward(grad_output, self, target, p, margin, weight=Non
     return (grads * g).reshape(*self.shape).to(self.dtype)
 
 
+@rule("multilabel_margin_loss_forward")
+def _multilabel_margin_loss_forward(self, target, reduction=MEAN):
+    x, t = _rows(up(self), target)
+    n, c = x.shape
+    t = t.reshape(n, c)
+    valid = _leading(t)
+    safe = where(valid, t, 0)
+    on = A.full((n, c), 0, "i64").scatter(1, safe, valid.to("i64"), "amax")
+    # margin of every (label, class) pair: [n, labels, classes]
+    z = 1.0 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1)
+    pays = (z > 0.0) & valid.unsqueeze(2) & on.eq(0).unsqueeze(1)
+    losses = where(pays, z, 0.0).sum((1, 2)) / float(c)
+    out = losses.reshape(*self.shape[:-1]) if reduction == NONE else losses.sum((0,))
+    out = out / float(n) if reduction == MEAN else out
+    return out.to(self.dtype), on.to(self.dtype).reshape(*target.shape)
+
+
 @rule("multilabel_margin_loss_backward")
 def _multilabel_margin_loss_backward(grad_output, self, target, reduction, is_target):
     x, t = _rows(up(self), target)
@@ -114,10 +131,11 @@ def _cdist_forward(x1, x2, p, compute_mode):
 
 @rule("_cdist_backward")
 def _cdist_backward(grad, x1, x2, p, cdist):
+    shape = (*grad.shape[:-1], x1.shape[-1])  # of all batches: x1 may have been broadcast
     if grad.numel == 0 or x1.numel == 0:
-        return A.full(x1.shape, 0, x1.dtype)
+        return A.full(shape, 0, x1.dtype)
     diff = x1.unsqueeze(-2) - x2.unsqueeze(-3)
-    return _distance_slope(diff, grad.unsqueeze(-1), cdist.unsqueeze(-1), float(p)).sum(-2).reshape(*x1.shape)
+    return _distance_slope(diff, grad.unsqueeze(-1), cdist.unsqueeze(-1), float(p)).sum(-2).reshape(*shape)
 
 
 def _upper_pairs(n: int) -> tuple[Arr, Arr]:

@@ -158,7 +158,7 @@ def _statistics(training: bool, mean: Arr, rstd: Arr) -> tuple[Arr, Arr]:
 def _native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     out, mean, rstd, writes = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
     stat = input.dtype if weight is None else weight.dtype
-    return Effects((out, mean.to(stat), rstd.to(stat)), writes)
+    return Effects((out, *_statistics(training, mean.to(stat), rstd.to(stat))), writes)
 
 
 @rule("_native_batch_norm_legit.no_stats")

@@ -45,3 +45,13 @@ def test_the_library_computes_what_eager_does(device, name, monkeypatch):
         assert calls == 3, "one for the result and one for each gradient"
     else:
         assert calls == 0
+
+
+def test_an_output_padding_of_a_stride_or_more_stays_generated(agrees):
+    """a transposed convolution whose output is larger than any input with that gradient"""
+    x, w = torch.randn(2, 2, 4, 4, 4), torch.randn(2, 2, 4, 5, 6)
+
+    def program(device):
+        return F.conv_transpose3d(x.to(device), w.to(device), None, (3, 2, 1), (1, 2, 3), (2, 3, 1), 2, (4, 4, 4))
+
+    agrees(program, rtol=1e-4, atol=1e-4)

@@ -153,6 +153,11 @@ CALLS = [
     ("bucketize.Scalar", (0.5, torch.arange(5.0)), {}),
     ("isin.Scalar_Tensor", (1, torch.arange(5)), {}),
     ("isin.Tensor_Scalar", (torch.arange(5), 1), {}),
+    ("_cdist_backward.default",
+     (r(2, 1, 1, 2), r(1, 1, 2), r(2, 1, 2, 2), 2.0, torch.cdist(r(1, 1, 2), r(2, 1, 2, 2)) + 1), {}),
+    *[("multilabel_margin_loss_forward.default", (x, t, reduction), {}) for reduction in (0, 1, 2)
+      for x, t in ((r(5), torch.tensor([1, 3, -1, 0, 0])),
+                   (r(2, 5), torch.tensor([[1, 3, -1, 0, 0], [0, 1, 2, 3, 4]])))],
 ]  # fmt: skip
 
 

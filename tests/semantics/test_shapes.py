@@ -87,3 +87,15 @@ def test_many_dimensions(agrees):
 
 def test_large_index_ranges_and_odd_sizes(agrees):
     agrees(lambda device: (torch.arange(100_003, device=device) % 7).sum())
+
+
+def test_factors_of_empty_matrices_need_no_host(device):
+    if device == "cpu":
+        pytest.skip("the cpu has no host routes")
+    x = torch.zeros(2, 0, 0, device=device)
+    torch.lazy.synchronize()
+    torch.lazy.reset_stats()
+    made = [torch.cholesky_inverse(x), *torch.linalg.qr(x), torch.linalg.solve_triangular(x, x, upper=True)]
+    torch.lazy.synchronize()
+    assert torch.lazy.stats()["host_ops_by_name"] == {}
+    assert all(t.cpu().shape == (2, 0, 0) for t in made)
