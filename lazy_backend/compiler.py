@@ -106,6 +106,10 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     return compiled(source, window, family)
 
 
+class FallbackForbidden(NotImplementedError):
+    """LAZY_FALLBACK=error, and an op of the window has no lowering."""
+
+
 def compiled(source: dict[str, Any], window: Window, family: Family) -> dict[str, Any]:
     """The window's plan with its kernels. A compiler that fails costs speed, not the script: the host runs the window."""
     with _compiling:
@@ -114,7 +118,7 @@ def compiled(source: dict[str, Any], window: Window, family: Family) -> dict[str
             plan = fused(window, family)
             plans.remember(source, plan)
             return plan
-        except NoCompile:
+        except (NoCompile, FallbackForbidden):
             raise
         except Exception:
             if not capabilities(window.device).host_visible:
@@ -148,7 +152,10 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
             if node.op in custom.KERNELS:
                 steps.append(custom_launch(window.device, node))
                 continue
-            _C.announce_host_op(node.op, node.line)
+            try:
+                _C.announce_host_op(node.op, node.line)
+            except NotImplementedError as error:
+                raise FallbackForbidden(str(error)) from None
             steps.append(("host", segment.host_node))
             continue
         caps = capabilities(window.device)

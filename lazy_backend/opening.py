@@ -13,6 +13,16 @@ from lazy_backend.driver import discovery
 # gradient, for which DTensor has no rule; its parts fuse as well. clone is how conjugate and negative views are resolved:
 # its copy_ looks at their bits.
 _NOT_RECORDED = frozenset({"aten._to_copy.default", "aten._to_copy.out", "aten.linear.default", "aten.clone.default"})
+# The host's: windows that torch serves through kernels outside the dispatcher, and what makes quantized tensors, which
+# the device then refuses.
+_ON_HOST = (
+    "aten.kaiser_window.default",
+    "aten.kaiser_window.periodic",
+    "aten.kaiser_window.beta",
+    "aten.quantize_per_channel.default",
+    "aten.quantize_per_tensor.default",
+    "aten.quantize_per_tensor_dynamic.default",
+)
 # The Meta kernels live as long as their library.
 _kept: list[torch.library.Library] = []
 
@@ -32,8 +42,10 @@ def open_device() -> None:
     from ops_core.shapes import register
 
     _kept.append(register())
-    names = ["aten.mode.values", *UNMASKED, *(name for name in record_list() if name not in _NOT_RECORDED)]
+    names = ["aten.mode.values", *_ON_HOST, *UNMASKED, *(name for name in record_list() if name not in _NOT_RECORDED)]
     _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in names])
+    for name in _ON_HOST:
+        _C.mark_host(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch remarks on what is replaced: the recorder has some of them
         for name, function in KERNELS.items():

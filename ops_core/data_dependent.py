@@ -14,6 +14,7 @@ from torch import Tensor
 
 Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
+INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
 UNMASKED = ("_unsafe_index.Tensor", "_index_put_impl_")
 
 
@@ -105,6 +106,8 @@ def positions(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | N
 @kernel("index.Tensor")
 def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """x[i, mask, ...]"""
+    if any(i is not None and i.dtype not in INDEX_DTYPES for i in indices):
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
     return torch.ops.aten._unsafe_index.Tensor(self, positions(self, indices) if masked(indices) else indices)
 
 

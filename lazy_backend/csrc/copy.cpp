@@ -133,6 +133,8 @@ at::Tensor host_view(const at::Tensor& t) {
 }
 
 at::Tensor upload(const at::Tensor& host, int device_index) {
+  if (host.layout() != c10::kStrided) refuse_layout("sparse");
+  if (host.is_quantized()) refuse_layout("quantized");
   const at::Tensor dense = host.is_non_overlapping_and_dense() ? host : host.contiguous();
   at::Tensor out = make_tensor(device_index, dense.scalar_type(), dense.sizes(), dense.strides());
   write_bytes(buffer_of(out), dense.data_ptr(), out.storage().nbytes());

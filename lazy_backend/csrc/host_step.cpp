@@ -283,6 +283,7 @@ void run_on_host(OpEntry& op, torch::jit::Stack* stack) {
   // A written argument that the op returned is that argument; a view of one is a view of it; the rest is new.
   const auto wrap = [&](const at::Tensor& t, const c10::IValue* target) -> at::Tensor {
     if (!t.defined() || !t.device().is_cpu()) return t;
+    if (t.layout() != c10::kStrided) refuse_layout("sparse");
     if (target && target->isTensor()) {
       const at::Tensor& out = target->toTensor();
       if (fresh_out(out)) {

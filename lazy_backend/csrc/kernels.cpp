@@ -4,6 +4,7 @@
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <torch/library.h>
 
 #include "buffer.h"
@@ -34,7 +35,11 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::op
   TORCH_CHECK(!pinned.value_or(false), "Only dense CPU tensors can be pinned");
   TORCH_CHECK(layout.value_or(c10::kStrided) == c10::kStrided, "the lazy device holds dense (strided) tensors only, not ", *layout);
   at::detail::check_size_nonnegative(sizes);
-  return make_tensor(device_index(device), dtype.value_or(c10::get_default_dtype_as_scalartype()), sizes, strides);
+  at::Tensor fresh = make_tensor(device_index(device), dtype.value_or(c10::get_default_dtype_as_scalartype()), sizes, strides);
+  const at::Context& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()))
+    at::native::fill_empty_deterministic_(fresh);
+  return fresh;
 }
 
 at::Tensor empty(at::IntArrayRef sizes, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
@@ -162,7 +167,22 @@ void record_structured_faces() {
   }
 }
 
+// nn.TransformerEncoder asks before it makes a nested tensor of a padded batch; "no" keeps the batch dense.
+bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
+
+template <const char* kind>
+void refuse_boxed(const c10::OperatorHandle&, torch::jit::Stack*) {
+  refuse_layout(kind);
+}
+
+constexpr char kSparse[] = "sparse", kNested[] = "nested", kQuantized[] = "quantized";
+
 }  // namespace
+
+void refuse_layout(const char* kind) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "the device \"lazy\" has no ", kind, " tensors, only dense ones: keep ", kind,
+                              " tensors on the CPU (tensor.cpu())");
+}
 
 void record_overloads(const std::vector<std::string>& names) {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
@@ -186,6 +206,11 @@ void register_ops() {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&record_boxed>()); }
 
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_boxed<kSparse>>()); }
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_boxed<kSparse>>()); }
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_boxed<kNested>>()); }
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_boxed<kQuantized>>()); }
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
@@ -200,6 +225,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("is_set_to", TORCH_FN(is_set_to));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(nested_tensor_from_mask_left_aligned));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
 }
 

@@ -297,10 +297,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("record_overloads", &record_overloads);
   m.def("mark_static_scalars", &mark_static_scalars);
   m.def("mark_host", &mark_host);
-  m.def("announce_host_op", [](const std::string& name, const std::string& line) {
+  m.def("announce_host_op", torch::wrap_pybind_function([](const std::string& name, const std::string& line) {
     for (auto* op : op_entries())
       if (op->name == name) announce_host_op(*op, line);
-  });
+  }));
   m.def("set_compile_callback", [](py::object f) { compile_callable = f.release().ptr(); });
   m.def("set_window", &set_window_length);
   m.def("window", &window_length);

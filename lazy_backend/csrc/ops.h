@@ -44,4 +44,7 @@ void call_on_host(const OpEntry& entry, torch::jit::Stack* stack);
 
 void register_ops();
 
+// Raises: the device has no tensors of this kind ("sparse", "nested", "quantized").
+[[noreturn]] void refuse_layout(const char* kind);
+
 }  // namespace lazy

@@ -241,6 +241,8 @@ c10::IValue to_meta(const c10::IValue& v) {
 
 OutMeta describe_out(const at::Tensor& t, int alias) {
   if (!t.defined()) return {alias, true, c10::ScalarType::Undefined, {}, {}};
+  if (t.layout() != c10::kStrided) refuse_layout("sparse");
+  if (c10::isQIntType(t.scalar_type())) refuse_layout("quantized");
   return {alias, false, t.scalar_type(), t.sizes().vec(), t.strides().vec()};
 }
 
@@ -288,21 +290,48 @@ std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
 // Small enough to ask the CPU for its opinion on the error path; beyond, the Meta kernel's error stands.
 constexpr int64_t kMaxErrorProbe = 1 << 24;
 
-// Calls that Meta kernels let through and eager refuses: products of two dtypes, bits of floats.
-bool too_lenient(const OpEntry& op, const c10::IValue* args) {
-  static const std::unordered_set<std::string> products = {"aten.mm.default", "aten.bmm.default", "aten.addmm.default",
-                                                           "aten.baddbmm.default", "aten.mv.default", "aten.dot.default"};
-  const bool bits = op.name.rfind("aten.bitwise_", 0) == 0;
-  if (!bits && !products.count(op.name)) return false;
+// Calls that Meta kernels let through and eager refuses.
+using Refuses = bool (*)(const OpEntry& op, const c10::IValue* args);
+
+bool two_dtypes(const OpEntry& op, const c10::IValue* args) {
   auto first = c10::ScalarType::Undefined;
   for (size_t i = 0; i < op.nargs; ++i) {
     if (!args[i].isTensor() || !args[i].toTensor().defined()) continue;
     const auto dtype = args[i].toTensor().scalar_type();
-    if (bits && c10::isFloatingType(dtype)) return true;
     if (first == c10::ScalarType::Undefined) first = dtype;
-    if (!bits && dtype != first) return true;
+    if (dtype != first) return true;
   }
   return false;
+}
+
+bool bits_of_floats(const OpEntry& op, const c10::IValue* args) {
+  for (size_t i = 0; i < op.nargs; ++i)
+    if (args[i].isTensor() && args[i].toTensor().defined() && c10::isFloatingType(args[i].toTensor().scalar_type())) return true;
+  return false;
+}
+
+bool dim_out_of_range(const OpEntry&, const c10::IValue* args) {
+  const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[1].toInt();
+  return dim < -rank || dim >= rank;
+}
+
+bool nothing_in(const OpEntry&, const c10::IValue* args) { return args[0].toTensor().numel() == 0; }
+
+bool empty_range(const OpEntry&, const c10::IValue* args) {
+  return args[2].isInt() && args[1].toInt() >= args[2].toInt();  // random_(from, to); no `to`: up to the dtype's largest
+}
+
+bool too_lenient(const OpEntry& op, const c10::IValue* args) {
+  static const std::unordered_map<std::string, Refuses> refusals = {
+      {"aten.mm.default", two_dtypes},          {"aten.bmm.default", two_dtypes},
+      {"aten.addmm.default", two_dtypes},       {"aten.baddbmm.default", two_dtypes},
+      {"aten.mv.default", two_dtypes},          {"aten.dot.default", two_dtypes},
+      {"aten._softmax.default", dim_out_of_range}, {"aten._log_softmax.default", dim_out_of_range},
+      {"aten.max.default", nothing_in},         {"aten.min.default", nothing_in},
+      {"aten.random_.from", empty_range}};
+  if (op.name.rfind("aten.bitwise_", 0) == 0) return bits_of_floats(op, args);
+  const auto found = refusals.find(op.name);
+  return found != refusals.end() && found->second(op, args);
 }
 
 void raise_as_eager(const OpEntry& op, const c10::IValue* args, std::exception_ptr error) {

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from . import exchange, namesake, sharing
+from . import compiling, exchange, namesake, sharing
 
 
 def install() -> None:
@@ -18,8 +18,10 @@ def install() -> None:
     namesake.install()
     sharing.install()
     exchange.install()
+    compiling.install()
     if torch.distributed.is_available():
         from lazy_backend import distributed
 
         distributed.register()
+    torch._logging._internal.register_log("lazy", "lazy_backend")  # TORCH_LOGS="+lazy", read after this
     torch.utils.generate_methods_for_privateuse1_backend(for_packed_sequence=True, for_storage=True)

@@ -52,6 +52,81 @@ def test_autocast_trains():
     torch.testing.assert_close(losses("lazy"), losses("cpu"), rtol=0.05, atol=0.02)
 
 
+def gpt_losses(device: str, steps: int, size: dict[str, int], monkeypatch) -> torch.Tensor:
+    """The losses of the GPT demo's model, data and optimizer under bf16 autocast, at the sizes given."""
+    from examples import gpt
+
+    for name, value in size.items():
+        monkeypatch.setattr(gpt, name, value)
+    torch.manual_seed(0)
+    text = gpt.TEXT.read_text()
+    alphabet = sorted(set(text))
+    data = torch.tensor([alphabet.index(c) for c in text])
+    batches = torch.Generator().manual_seed(1)
+    model = gpt.GPT(len(alphabet)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(steps):
+        starts = torch.randint(len(data) - gpt.CONTEXT, (gpt.BATCH,), generator=batches)
+        window = torch.stack([data[i : i + gpt.CONTEXT + 1] for i in starts]).to(device)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(window[:, :-1]).flatten(0, 1), window[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses).float().cpu()
+
+
+SMALL = {"CONTEXT": 32, "WIDTH": 32, "LAYERS": 2, "HEADS": 2, "BATCH": 8}
+
+
+@pytest.mark.parametrize("size", [SMALL, pytest.param({}, marks=pytest.mark.slow)], ids=["small", "demo"])
+def test_gpt_under_bf16_autocast(size, monkeypatch):
+    """The GPT demo under bf16 autocast converges as eager CPU's does, without a fallback."""
+    torch.lazy.synchronize()
+    torch.lazy.reset_stats()
+    found = gpt_losses("lazy", 60, size, monkeypatch)
+    assert torch.lazy.stats()["host_ops_by_name"] == {}
+    expected = gpt_losses("cpu", 60, size, monkeypatch)
+    assert expected[-10:].mean() < 0.8 * expected[0]
+    print(f"largest difference of a step's loss {(found - expected).abs().max():.4f}", found[-1], expected[-1])
+    torch.testing.assert_close(found, expected, rtol=0.03, atol=0.0)
+    torch.testing.assert_close(found[-10:].mean(), expected[-10:].mean(), rtol=0.01, atol=0.0)
+
+
+def test_grad_scaler_trains():
+    """fp16 autocast with a GradScaler follows float32 training, from a scale that overflows at first."""
+
+    def losses(device, dtype):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 1)).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        scaler = torch.amp.GradScaler(device, init_scale=2.0**20, enabled=dtype == torch.float16)
+        x = torch.randn(64, 8)
+        y = x.sum(1, keepdim=True).to(device)
+        x = x.to(device)
+        found = []
+        for _ in range(40):
+            with torch.autocast(device, dtype=dtype, enabled=dtype == torch.float16):
+                loss = nn.functional.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+            skipped = scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            if scaler.get_scale() >= skipped:
+                found.append(loss.item())
+        return found
+
+    found, expected = losses("lazy", torch.float16), losses("cpu", torch.float32)
+    assert 0 < len(expected) - len(found) < 20, "some steps overflow and are skipped, not all"
+    torch.testing.assert_close(found, expected[: len(found)], rtol=0.05, atol=0.02)
+
+
 def test_grad_scaler():
     """GradScaler scales, skips a step with infinite gradients, and grows again."""
     weight = torch.ones(2, device="lazy", requires_grad=True)

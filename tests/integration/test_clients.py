@@ -91,6 +91,78 @@ def test_accelerate(accelerate):
     assert batch.is_lazy and losses[1] < losses[0]
 
 
+@pytest.fixture
+def regression(tmp_path):
+    """`regression(precision)` fits a line with Lightning's Trainer on the device; its model, trainer and first loss."""
+    lightning = pytest.importorskip("pytorch_lightning")
+    import lazy_backend.lightning  # noqa: F401 - registers the accelerator
+
+    class Line(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.losses, self.dtypes = nn.Linear(4, 1), [], set()
+
+        def training_step(self, batch, _):
+            x, y = batch
+            prediction = self.layer(x)
+            self.dtypes.add(prediction.dtype)
+            loss = nn.functional.mse_loss(prediction.float(), y)
+            self.losses.append(loss.detach())
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.05)
+
+    def fit(precision):
+        x = torch.randn(64, 4)
+        data = torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True))
+        trainer = lightning.Trainer(
+            accelerator="lazy",
+            strategy="lazy",
+            devices=1,
+            max_epochs=3,
+            precision=precision,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+        )
+        model = Line()
+        trainer.fit(model, torch.utils.data.DataLoader(data, batch_size=16))
+        assert trainer.strategy.root_device.type == "lazy" and model.losses[0].is_lazy
+        assert trainer.callback_metrics["loss"].item() < model.losses[0].item() / 2
+        trainer.save_checkpoint(tmp_path / "line.ckpt")
+        saved = torch.load(tmp_path / "line.ckpt", map_location="cpu")["state_dict"]
+        assert torch.equal(saved["layer.weight"], model.layer.weight.detach().cpu())
+        return model
+
+    return fit
+
+
+def test_lightning(regression):
+    """pytorch-lightning: Trainer(accelerator="lazy", strategy="lazy") after `import lazy_backend.lightning`."""
+    assert regression("32-true").dtypes == {torch.float32}
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", torch.bfloat16), ("16-mixed", torch.float16)])
+def test_lightning_mixed_precision(regression, precision, dtype):
+    """pytorch-lightning with precision bf16-mixed, and 16-mixed with its GradScaler."""
+    assert regression(precision).dtypes == {dtype}
+
+
+def test_lightning_counts_devices():
+    """pytorch-lightning's devices= takes a count, -1, a list or text."""
+    pytest.importorskip("pytorch_lightning")
+    from lazy_backend.lightning import LazyAccelerator
+
+    everything = list(range(torch.lazy.device_count()))
+    for given, expected in ((1, [0]), (-1, everything), ("-1", everything), ([0], [0]), ("0,", [0]), ("1", [0])):
+        assert LazyAccelerator.parse_devices(given) == expected
+    assert LazyAccelerator.get_parallel_devices([0]) == [torch.device("lazy:0")]
+
+
 def test_peft():
     """peft fine-tunes LoRA adapters of a random model."""
     peft = pytest.importorskip("peft")

@@ -28,6 +28,10 @@ WRONG = {
     "convolution of wrong channels": lambda d: torch.nn.functional.conv2d(
         torch.ones(1, 2, 4, 4, device=d), torch.ones(1, 3, 3, 3, device=d)
     ),
+    "a softmax over a dimension that is not there": lambda d: torch.ones(4, device=d).softmax(2),
+    "the maximum of nothing": lambda d: torch.empty(0, device=d).max(),
+    "an empty range of random integers": lambda d: torch.randint(5, 3, (2,), device=d),
+    "a float as an index": lambda d: torch.ones(3, device=d)[torch.tensor([0.5], device=d)],
     "topk beyond the size": lambda d: torch.ones(3, device=d).topk(5),
     "a multinomial of zeros": lambda d: torch.multinomial(torch.zeros(0, device=d), 1),
 }
