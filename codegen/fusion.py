@@ -343,11 +343,12 @@ class Fusion:
         return rows, kept
 
     def _check_direct(self, group: Group, node: Node, index: Index) -> None:
-        """An anchor whose result is memory, not registers, may fill the slot of one store that nothing overwrites."""
+        """An anchor whose results are memory, not registers, may fill the slot of one store each that nothing overwrites."""
         assert group.anchor
         direct = node.op == "store" and node.inputs[0].node is group.anchor and index == group.index[node.inputs[0]]
         dense = direct and tuple(node.attrs["strides"]) == contiguous(node.attrs["sizes"])
-        if group.stores or not direct or not self.final(node) or (group.anchor.op == "nonzero" and not dense):
+        again = any(store.inputs[0] is node.inputs[0] for store in group.stores)
+        if again or not direct or not self.final(node) or (group.anchor.op == "nonzero" and not dense):
             raise Misfit
 
     def final(self, store: Node) -> bool:

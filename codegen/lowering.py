@@ -71,6 +71,16 @@ def lower_copy(fusion: Fusion, group: Group, locations: Mapping[Value, Location]
     return program
 
 
+def lower_result(value: Value, location: Location) -> Program:
+    """The program that puts a template's result, its only accumulator, where it lies."""
+    program = Program(space(value.shape))
+    result = program.emit("acc", value.dtype, (), (0,))
+    at = linear(identity(program.vars), location.strides)
+    buffer, offset = program.buffer(location.ref, value.dtype), program.offset(location.ref, location.offset)
+    program.stores.append(Store(buffer, offset, at, result))
+    return program
+
+
 class Lowering:
     """Evaluates values of one group at indices, emitting instructions into `program`."""
 

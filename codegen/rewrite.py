@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from codegen.composites import kept
 from codegen.groups import REDUCTIONS
 from codegen.kernels.reduction import identity
 from ops_core.array import Arr, building, emit, emit_multi, map_, matmul, where
@@ -27,7 +28,7 @@ Rule = Callable[[Node, tuple[Arr, ...], Any], tuple[Arr, ...] | None]
 
 def rewrite(graph: Graph, caps: Any) -> Graph:
     """The graph that fusion sees. Values and nodes of `graph` are not changed."""
-    source = _live(expand_all(graph))
+    source = _live(expand_all(graph, kept(graph, caps).__contains__))
     out = Graph()
     env: dict[Value, Value] = {}
     for node in source.nodes:

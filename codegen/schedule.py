@@ -9,21 +9,22 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from codegen import linalg
+from codegen import composites, linalg
 from codegen.anchors import Anchored, kernels
 from codegen.fusion import Fusion
 from codegen.groups import IN_PLACE, Group, identity, nbytes, space
 from codegen.index import contiguous, linear
 from codegen.kernels import flat, nest
-from codegen.kernels.operand import Sink
+from codegen.kernels.operand import Sink, Source
 from codegen.kernels.scatter import Target
 from codegen.kernels.step import Step
 from codegen.loops import Program
-from codegen.lowering import Location, lower, lower_copy, lower_operands
+from codegen.lowering import Location, lower, lower_copy, lower_operands, lower_result
 from codegen.memory import Life, arena
 from codegen.plan import Arg, CoreCall, KernelSource, Launch, Plan, SlotInfo, TensorRef
 from codegen.regroup import regroup
 from codegen.rewrite import rewrite
+from ops_core.composites import PREFIX
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
 
@@ -47,9 +48,14 @@ def plan(
 ) -> Plan:
     """The plan of a graph over `slots` on a device with capabilities `caps`. extern: whether a library has the node."""
     graph = rewrite(graph, caps)
-    fusion = Fusion(graph, caps.max_kernel_args // 2, extern)
+    fusion = Fusion(graph, caps.max_kernel_args // 2, lambda node: composite(node) or extern(node))
     regroup(fusion)
     return _Scheduler(fusion, caps, permuted(graph)).plan()
+
+
+def composite(node: Node) -> bool:
+    """Whether a node is a composite that was kept for a kernel of its own."""
+    return node.op.startswith(PREFIX)
 
 
 def permuted(graph: Graph) -> dict[Value, tuple[int, ...]]:
@@ -119,6 +125,8 @@ class _Scheduler:
         for unit in units:
             if isinstance(unit, _Batch):
                 self._multi(unit)
+            elif unit.group.anchor and composite(unit.group.anchor):
+                self._composite(unit.group, unit.group.anchor)
             elif unit.group.anchor and self.fusion.extern(unit.group.anchor):
                 self._extern(unit.group, unit.group.anchor)
             elif unit.program:
@@ -195,7 +203,11 @@ class _Scheduler:
 
     def _written(self, group: Group) -> set[Value]:
         """Results that an in-place anchor puts in memory whether or not another group reads them."""
-        return {v for v in group.anchor.outputs if group.anchor.op in IN_PLACE} if group.anchor else set()
+        if not group.anchor or group.anchor.op not in (*IN_PLACE, composites.BACKWARD):
+            return set()
+        return set(
+            group.anchor.outputs[:3]
+        )  # the fourth of attention's backward, the scores' gradient, is never written
 
     def _loops(self, group: Group, program: Program) -> None:
         if not prod(v.size for v in program.parallel):
@@ -238,6 +250,24 @@ class _Scheduler:
             simple, module = anchored.simplified()
             made = kernels(name, simple, self.caps)
             _cache[key] = self._compiled(digest, made.steps, module, group), made.temps
+        self._launch(key, programs, group)
+
+    def _composite(self, group: Group, anchor: Node) -> None:
+        """A composite's launches, from memory to memory."""
+        sources = lower_operands(self.fusion, group, self.locations)
+        programs = {f"in{i}": s.program for i, s in enumerate(sources)}
+        outputs = {i: v for i, v in enumerate(anchor.outputs) if v in self.locations}
+        for i, value in outputs.items():
+            programs[f"out{i}"] = lower_result(value, self.locations[value])
+        keys = tuple((name, program.key()) for name, program in programs.items())
+        key = self.caps, anchor.op, repr(anchor.attrs), tuple(v.shape for v in anchor.inputs), keys
+        if key not in _cache:
+            name, digest = names(key)
+            made = {name: linalg.simplify(program) for name, program in programs.items()}
+            simple = [Source(made[f"in{i}"][0], s.shape) for i, s in enumerate(sources)]
+            sinks = {i: Sink(made[f"out{i}"][0]) for i in outputs}
+            steps = composites.kernels(name, anchor, simple, sinks, self.caps)
+            _cache[key] = self._compiled(digest, steps.steps, "".join(m for _, m in made.values()), group), steps.temps
         self._launch(key, programs, group)
 
     def _extern(self, group: Group, anchor: Node) -> None:

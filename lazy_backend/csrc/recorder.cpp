@@ -46,6 +46,7 @@ struct OutMeta {
   c10::ScalarType dtype;
   std::vector<int64_t> sizes, strides;
   int64_t list = -1;  // member count of a returned list, on its first member
+  std::optional<int64_t> integer = {};  // a result that is a number, known from the shapes
 };
 
 struct MetaEntry {
@@ -274,6 +275,8 @@ std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
       }
     } else if (v.isTensor()) {
       entry->outs.push_back(describe_out(v.toTensor(), op.aliases[r]));
+    } else if (v.isInt()) {
+      entry->outs.push_back({-1, true, c10::ScalarType::Long, {}, {}, -1, v.toInt()});
     } else {
       TORCH_CHECK_NOT_IMPLEMENTED(v.isNone(), op.name, " returns something that is no tensor");
     }
@@ -581,7 +584,9 @@ void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
       for (int64_t i = 0; i < out.list; ++i) list.push_back(make(meta->outs[o++]));
       results.emplace_back(list);
     } else {
-      results.emplace_back(make(out));
+      at::Tensor made = make(out);
+      if (out.integer) results.emplace_back(*out.integer);
+      else results.emplace_back(std::move(made));
       ++o;
     }
   }

@@ -127,6 +127,8 @@ STATIC_SCALARS = {
     "pow": {"exponent"}, "norm": {"p"}, "linalg_vector_norm": {"ord"}, "dist": {"p"},
     "arange": {"start", "end", "step"}, "range": {"start", "end", "step"}, "_foreach_norm": {"ord"},
     "_foreach_pow": {"exponent"}, "logspace": {"base"},
+    "_scaled_dot_product_fused_attention_overrideable": {"dropout_p", "scale"},
+    "_scaled_dot_product_fused_attention_overrideable_backward": {"dropout_p", "scale"},
 }  # fmt: skip
 
 
@@ -138,6 +140,7 @@ def static_scalars(op: str) -> set[str]:
 
 # ops with a composite kernel in torch that are worth keeping whole
 _WHOLE = (
+    "_scaled_dot_product_fused_attention_overrideable", "_scaled_dot_product_fused_attention_overrideable_backward",
     "native_layer_norm", "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward",
     "native_batch_norm", "native_batch_norm_backward", "_native_batch_norm_legit", "_batch_norm_with_update",
     "_batch_norm_no_update", "batch_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward", "_softmax",

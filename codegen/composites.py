@@ -1,0 +1,69 @@
+"""Composites that have a kernel of their own, from memory to memory: which of them, and the templates' view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from codegen.builder import Builder
+from codegen.kernels.attention import AttentionSpec, Bind, attention, claims
+from codegen.kernels.attention_backward import Gradients, attention_backward
+from codegen.kernels.operand import Sink, Source
+from codegen.kernels.step import Steps
+from ops_core.composites import PREFIX
+from ops_core.ir import Graph, Node, Value
+
+FORWARD, BACKWARD = PREFIX + "attention", PREFIX + "attention_backward"
+
+
+def kept(graph: Graph, caps: Any) -> set[Node]:
+    """The composites of a graph that are not expanded to core ops on a device with capabilities `caps`."""
+    used = {value for node in graph.nodes for value in node.inputs}
+    return {node for node in graph.nodes if node.op in _OPERANDS and _claimed(node, caps, used)}
+
+
+def _claimed(node: Node, caps: Any, used: set[Value]) -> bool:
+    """Float32 attention, which is recorded as one op where it is long; a bias's gradient needs the scores in memory."""
+    values = (*node.inputs, *node.outputs)
+    floats = all(v.dtype == "f32" or (v.dtype == "bool" and v is _bias(node)) for v in values)
+    if not floats or (node.op == BACKWARD and node.outputs[3] in used):
+        return False
+    return claims(_spec(node, {}), caps)
+
+
+def kernels(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
+    """The launches of a composite. sinks: by number of the output; `Step.args` name "in0", "in1", .., "out0", .."""
+    binds: dict[str, Bind] = {f"in{i}": s.bind for i, s in enumerate(sources)}
+    binds |= {f"out{i}": s.bind for i, s in sinks.items()}
+    programs = [s.program for s in (*sources, *sinks.values())]
+    spec = _spec(node, binds, 64 if any(p.wide for p in programs) else 32)
+    if node.op == FORWARD:
+        return attention(name, spec, caps)
+    names = ("in0", "in4", "in5", "out0", "out1", "out2")
+    return attention_backward(name, spec, Gradients(*(binds[n] for n in names), names), caps)
+
+
+# Where q, k, v and the bias are among the inputs.
+_OPERANDS = {FORWARD: (0, 1, 2, 3), BACKWARD: (1, 2, 3, 6)}
+
+
+def _bias(node: Node) -> Value | None:
+    at = _OPERANDS[node.op][3]
+    return node.inputs[at] if len(node.inputs) > at else None
+
+
+def _spec(node: Node, binds: Mapping[str, Bind], index_bits: int = 32) -> AttentionSpec:
+    """What the templates take; without `binds` for its shape only."""
+    q, k, v = (node.inputs[i] for i in _OPERANDS[node.op][:3])
+    names = (*(f"in{i}" for i in _OPERANDS[node.op]), "out0", "out1")
+    bias = _bias(node)
+    bind = [binds.get(name, _absent) for name in names]
+    return AttentionSpec(
+        *q.shape[:3], k.shape[2], q.shape[3], v.shape[3], node.attrs["scale"], node.attrs["causal"], *bind[:3], bind[4],
+        lse=binds.get("out1"), bias=bind[3] if bias else None, boolean=bias is not None and bias.dtype == "bool",
+        index_bits=index_bits, names=names,
+    )  # fmt: skip
+
+
+def _absent(k: Builder) -> Any:
+    raise AssertionError("a composite without its operands has no kernel")
