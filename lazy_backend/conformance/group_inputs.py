@@ -15,7 +15,7 @@ from .case import SEED
 
 
 class Draw:
-    """Makes tensors from a seed: ``f`` normal, ``u`` uniform in (0.1, 0.9), ``i`` integers below a bound, ``b`` bool."""
+    """Tensors from a seed: ``f`` normal, ``u`` uniform in (0.1, 0.9), ``i`` integers below a bound, ``b`` bools."""
 
     def __init__(self, seed: int = SEED) -> None:
         self.generator = torch.Generator().manual_seed(seed)
@@ -47,6 +47,7 @@ class Call(tuple):
     kwargs: dict[str, Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Call":
+        """Make the tuple of ``args``, with ``kwargs`` as its attribute."""
         made = super().__new__(cls, args)
         made.kwargs = kwargs
         return made

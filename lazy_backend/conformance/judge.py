@@ -14,14 +14,18 @@ from .case import HALVES, Case, Outcome, Tolerance, outcome
 ACCELERATOR = Tolerance(atol=1e-3, rtol=1e-3)
 # One number that is dropped or kept is the same under half of all seeds.
 OTHER_SEEDS = range(4321, 4329)
-# A result may be this many times as far from the float64 result as the CPU's own (torch._dynamo.utils.same takes 2 to 3).
+# A result may be this many times as far from the float64 result as the CPU's own (torch._dynamo.utils.same takes 2
+# to 3).
 ERROR_RATIO = 3.0
 # Composites and CPU kernels round differently where a variance is 0, so a gradient or norm of halves needs this much.
 FLOOR = {torch.bfloat16: 8e-3, torch.float16: 1e-3, torch.float32: 1e-5}
 
 
 def judge(case: Case, dtype: torch.dtype, expected: Outcome, actual: Outcome) -> tuple[str, str]:
-    """Return status and message: ``pass``, ``loose`` (right by the wider of PyTorch's tolerances), ``differ``, ``raise``, ``skip``."""
+    """Return status and message.
+
+    The status is ``pass``, ``loose`` (right by the wider of PyTorch's tolerances), ``differ``, ``raise`` or ``skip``.
+    """
     if case.raises:
         return _judge_error(case.raises, expected.error, actual.error)
     if expected.error is not None:

@@ -79,7 +79,7 @@ class Worker:
         return time.monotonic() - self.since > (max(timeout, STARTUP_SECONDS) if self.fresh else timeout)
 
     def give_up(self, status: str, message: str) -> UnitResult | None:
-        """Record the case under way as lost and go on after it in a new process; return the result if nothing can follow."""
+        """Record the case under way as lost, go on after it in a new worker; the result, if nothing can follow."""
         assert self.result is not None
         number, variant, index = self.busy_with
         self.result.add(CaseResult(variant, index, status, message))

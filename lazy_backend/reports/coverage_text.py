@@ -57,7 +57,9 @@ def _page(report: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield f"**{headline(report)}.** torch {report['torch']}."
     yield ""
-    yield "A group is the functional, in-place and out= faces of one signature that a device gets nothing for. *native*:"
+    yield (
+        "A group is the functional, in-place and out= faces of one signature that a device gets nothing for. *native*:"
+    )
     yield "ran without a fallback and agreed with the CPU in a test; *decomposed*: the same, through a decomposition;"
     yield "*fallback*: right, but some case of it ran on the CPU; *wrong*, *missing* (raises), *untested*."
     yield ""

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ops_core import routes
-from ops_core.lowering.schema import op_of
 from rich.console import Console
 from rich.table import Table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lazy_backend.conformance.place import tensors_of
+from ops_core import routes
+from ops_core.lowering.schema import op_of
 
 
 class _Calls(TorchDispatchMode):
