@@ -158,6 +158,7 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
                 raise FallbackForbidden(str(error)) from None
             steps.append(("host", segment.host_node))
             continue
+        assert segment.graph is not None
         caps = capabilities(window.device)
         plan: Plan | core_calls.CorePlan
         if caps.level == 1:

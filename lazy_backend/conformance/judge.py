@@ -95,7 +95,8 @@ def compare(actual: Any, expected: Any, dtype: torch.dtype, tolerance: Tolerance
                 return f"{got!r} for {want!r}"
             continue
         try:
-            assert_close(_comparable(got), _comparable(want), equal_nan=True, **_slack(want, dtype, tolerance))
+            rtol, atol = _slack(want, dtype, tolerance)
+            assert_close(_comparable(got), _comparable(want), equal_nan=True, rtol=rtol, atol=atol)
         except (AssertionError, TypeError, RuntimeError) as error:
             return _brief(error)
     return None
@@ -107,13 +108,14 @@ def _comparable(value: Any) -> Any:
     return value.float() if narrow else value
 
 
-def _slack(value: Any, dtype: torch.dtype, tolerance: Tolerance | None) -> dict[str, float]:
+def _slack(value: Any, dtype: torch.dtype, tolerance: Tolerance | None) -> tuple[float | None, float | None]:
+    """Return rtol and atol; None leaves them to assert_close."""
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
-        return {}
+        return None, None
     rtol, atol = default_tolerances(_comparable(value), torch.empty(0, dtype=dtype))
     if tolerance is not None:
         rtol, atol = max(rtol, tolerance.rtol), max(atol, tolerance.atol)
-    return {"rtol": rtol, "atol": atol}
+    return rtol, atol
 
 
 def _shape(tree: Any) -> Any:

@@ -120,8 +120,8 @@ def run(
     if again:
         done = {name: result for name, result in done.items() if not result.total(BAD)}
     kept = {name: done[name] for name in units if name in done}
-    for result in kept.values():
-        progress(result)
+    for known in kept.values():
+        progress(known)
     queue = [name for name in units if name not in kept][::-1]
     workers = [Worker(settings) for _ in range(min(jobs, len(queue)))]
     try:
