@@ -124,6 +124,12 @@ def _ends(face: str) -> list[Any]:
     return [torch.tensor(v) if kind == "Tensor" else v for kind, v in zip(face.split("_"), (0.5, 3.0), strict=True)]
 
 
+ONE_TENSOR = (
+    "_conj", "_conj_copy", "_conj_physical", "_neg_view", "_neg_view_copy", "_is_all_true", "_shape_as_tensor",
+    "_to_copy", "alias", "data", "dense_dim", "detach", "detach_", "detach_copy", "_fw_primal_copy", "lift",
+    "lift_fresh", "lift_fresh_copy", "get_device", "nonzero_numpy", "nuclear_norm", "numpy_T", "retains_grad",
+    "norm_except_dim", "view_as_real_copy", "matrix_H", "normal_functional", "_choose_qparams_per_tensor",
+)  # fmt: skip
 CASTS = ("Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
 WINDOWS = ("bartlett", "blackman", "hamming", "hann", "kaiser")
 INTERPOLATIONS = {
@@ -172,39 +178,7 @@ COMPOSITES: dict[str, Inputs] = {
         f"aten.{name}_cell.default": partial(_cell, gates=gates)
         for name, gates in (("gru", 3), ("lstm", 4), ("rnn_relu", 1), ("rnn_tanh", 1))
     },
-    **{
-        f"aten.{name}.default": lambda d: (d.f(3, 4),)
-        for name in (
-            "_conj",
-            "_conj_copy",
-            "_conj_physical",
-            "_neg_view",
-            "_neg_view_copy",
-            "_is_all_true",
-            "_shape_as_tensor",
-            "_to_copy",
-            "alias",
-            "data",
-            "dense_dim",
-            "detach",
-            "detach_",
-            "detach_copy",
-            "_fw_primal_copy",
-            "lift",
-            "lift_fresh",
-            "lift_fresh_copy",
-            "get_device",
-            "nonzero_numpy",
-            "nuclear_norm",
-            "numpy_T",
-            "retains_grad",
-            "norm_except_dim",
-            "view_as_real_copy",
-            "matrix_H",
-            "normal_functional",
-            "_choose_qparams_per_tensor",
-        )
-    },
+    **{f"aten.{name}.default": lambda d: (d.f(3, 4),) for name in ONE_TENSOR},
     "aten._fw_primal_copy.default": lambda d: (d.f(3, 4), 0),
     "aten._is_all_true.default": lambda d: (d.b(3, 4),),
     "aten._is_any_true.default": lambda d: (d.b(3, 4),),
