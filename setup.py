@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # importing torch must not load what is about to be built
-from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths  # noqa: E402
+from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
 
 CSRC = Path("lazy_backend/csrc")
 

@@ -149,13 +149,14 @@ class Functionalizer:
         self.statics: list[tuple[str, set[str]]] = []
 
     def run(self) -> list[Segment]:
+        """The window's segments, in order."""
         last_use = {slot: i for i, node in enumerate(self.window.nodes) for slot in node.slots()}
         for index, node in enumerate(self.window.nodes):
             self.graph.origin = index
             mark = len(self.graph.nodes)
             try:
                 self.node(node)
-            except Exception as error:
+            except Exception as error:  # a script never dies because of a rule: the next rung is the host
                 if not isinstance(error, NotLowerable):
                     log.warning("the lowering of %s failed (at %s): %r", node.op, node.line, error)
                 del self.graph.nodes[mark:]
@@ -177,6 +178,7 @@ class Functionalizer:
         self.graph, self.states, self.params = Graph(), {}, {}
 
     def node(self, node: WindowNode) -> None:
+        """Lower one op and write its results. Raises NotLowerable where it has no rule for these arguments."""
         op_schema = schema(node.op)
         arguments = {a.name: self.argument(v) for a, v in zip(op_schema.arguments, node.args, strict=True)}
         positional = [arguments[a.name] for a in op_schema.arguments if not a.kwarg_only]
@@ -208,6 +210,7 @@ class Functionalizer:
                 self.write(Tensor(*target[1:]), value)
 
     def write_argument(self, raw: Any, value: Any) -> None:
+        """Write what an op leaves in an argument, or in each member of a list; None leaves it as it is."""
         if isinstance(raw, list):
             for member, new in zip(raw, value, strict=True):
                 self.write_argument(member, new)
@@ -243,6 +246,7 @@ class Functionalizer:
         return self.argument(raw)
 
     def param(self, index: int, kind: int) -> Any:
+        """A run-time scalar as an input of the graph (0-dim); a complex one is a pair."""
         if SCALAR_KINDS[kind] == "c128":
             return Complex(self.param(index, 0), self.param(index + 1, 0))
         if index not in self.params:
@@ -261,6 +265,7 @@ class Functionalizer:
         return self.convert(value, name, always=True)
 
     def convert(self, value: Value, dtype: str, always: bool = False) -> Value:
+        """The value in `dtype`; `always`: a new one even where it has that dtype."""
         if value.dtype == dtype and not always:
             return value
         return self.graph.add("map", (value,), value.shape, dtype, fn="convert", to=dtype)
@@ -268,6 +273,7 @@ class Functionalizer:
     # --- slots --------------------------------------------------------------------------------------------------------
 
     def read(self, t: Tensor) -> Value | Complex:
+        """What a view of a slot holds: a view of the known value, or else a load."""
         state = self.states.setdefault(t.slot, State())
         wanted = View(t.sizes, t.strides, t.offset)
         if state.value is not None and state.dtype == t.dtype:
@@ -287,6 +293,7 @@ class Functionalizer:
         return self.load(state, t.slot, name, wanted)
 
     def load(self, state: State, slot: int, dtype: str, view: View) -> Value:
+        """A view of a slot from memory; asked for again before a write, the same value."""
         key = (dtype, view)
         if key not in state.loads:
             state.loads[key] = self.graph.add("load", (), view.sizes, dtype, slot=slot, **view._asdict())
@@ -317,6 +324,7 @@ class Functionalizer:
         state.loads.clear()
 
     def store(self, slot: int, view: View, value: Any) -> None:
+        """Write a value to memory; a complex one part by part."""
         parts = (
             zip((value.re, value.im), complex_parts(view), strict=True)
             if isinstance(value, Complex)

@@ -115,20 +115,24 @@ def select(
 
 
 def permute(graph: Graph, value: Value, dims: list[int]) -> Value:
+    """The value with dimension `dims[i]` as its i-th; itself where that changes nothing."""
     if dims == sorted(dims):
         return value
     return graph.add("permute", (value,), tuple(value.shape[d] for d in dims), value.dtype, dims=tuple(dims))
 
 
 def reshape(graph: Graph, value: Value, shape: tuple[int, ...]) -> Value:
+    """The value's elements, in order, in `shape`; itself where it has that shape."""
     return value if value.shape == shape else graph.add("reshape", (value,), shape, value.dtype, shape=shape)
 
 
 def expand(graph: Graph, value: Value, shape: tuple[int, ...]) -> Value:
+    """The value repeated along its dimensions of size 1 up to `shape`; itself where it has that shape."""
     return value if value.shape == shape else graph.add("expand", (value,), shape, value.dtype, shape=shape)
 
 
 def cut(graph: Graph, value: Value, starts: list[int], counts: list[int], steps: list[int]) -> Value:
+    """`counts[d]` elements of each dimension, every `steps[d]`-th from `starts[d]` on; itself where that is all."""
     if tuple(counts) == value.shape and not any(starts):
         return value
     attrs = {"start": tuple(starts), "size": tuple(counts), "step": tuple(steps)}

@@ -33,25 +33,11 @@ CASTS = {
 REGISTERS = {"index": "index"} | {d.mlir: registers(d.name) for d in reversed(TABLE) if d.kind != "u"}
 PREDICATES = {
     "arith.cmpf": [
-        "false",
-        "oeq",
-        "ogt",
-        "oge",
-        "olt",
-        "ole",
-        "one",
-        "ord",
-        "ueq",
-        "ugt",
-        "uge",
-        "ult",
-        "ule",
-        "une",
-        "uno",
+        "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno",
         "true",
     ],
     "arith.cmpi": ["eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"],
-}
+}  # fmt: skip
 
 
 def module_text(program: Program) -> str:

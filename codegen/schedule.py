@@ -137,7 +137,7 @@ class _Scheduler:
         return self.result
 
     def _small_leaves_last(self, groups: list[Group]) -> list[Group]:
-        """Small groups on which no other depends go to the end, where those of a kind are one launch: running statistics."""
+        """Small groups on which no other depends go last, where those of a kind are one launch: running statistics."""
         needed = 0
         for group in groups:
             needed |= self.fusion.ancestors(group)

@@ -30,8 +30,8 @@ def _autoload() -> None:
     torch_lazy.install()
     _C.add_library_folders(_library_folders())
     _C.register_ops()
-    _C.set_window(config.WINDOW.get())
-    _C.set_fallback(config.FALLBACK.get())
+    _C.set_window(int(config.WINDOW.get()))
+    _C.set_fallback(str(config.FALLBACK.get()))
     _C.set_compile_callback(_compile)
 
 

@@ -4,7 +4,6 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -32,10 +31,11 @@ def _load(name: str) -> typer.Typer:
 class _Commands(TyperGroup):
     """The group whose commands are ``COMMANDS``."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    # Any: typer brings a click of its own, whose classes have no public name.
+    def list_commands(self, ctx: Any) -> list[str]:
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return typer.main.get_command(_load(cmd_name)) if cmd_name in COMMANDS else None
 
 

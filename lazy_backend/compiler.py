@@ -111,7 +111,7 @@ class FallbackForbidden(NotImplementedError):
 
 
 def compiled(source: dict[str, Any], window: Window, family: Family) -> dict[str, Any]:
-    """The window's plan with its kernels. A compiler that fails costs speed, not the script: the host runs the window."""
+    """The window's plan with its kernels. A compiler that fails costs speed, not the script: the host runs it then."""
     with _compiling:
         try:
             compiles.note(source)
@@ -130,7 +130,7 @@ def compiled(source: dict[str, Any], window: Window, family: Family) -> dict[str
 
 
 def compile_now(source: dict[str, Any]) -> None:
-    """Compiles a window for another process, which finds plan and kernels in the cache. Raises what the compiler does."""
+    """Compiles for another process, which finds the plan in the cache. Raises what the compiler raises."""
     window = Window.from_recorded(source)
     family = _families.setdefault(source["structure"], Family())
     with _compiling:
@@ -158,6 +158,7 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
                 raise FallbackForbidden(str(error)) from None
             steps.append(("host", segment.host_node))
             continue
+        assert segment.graph is not None
         caps = capabilities(window.device)
         plan: Plan | core_calls.CorePlan
         if caps.level == 1:

@@ -1,4 +1,4 @@
-"""What happens once, when the first tensor reaches the device: the driver opens, and the op tables go to the recorder."""
+"""What happens once, when the first tensor reaches the device: the driver opens, the op tables go to the recorder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lazy_backend import _C, archive
 from lazy_backend.driver import discovery
 
 # _to_copy asks for another device's tensor too, which is no node of a window. linear would have linear_backward for its
-# gradient, for which DTensor has no rule; its parts fuse as well. clone is how conjugate and negative views are resolved:
-# its copy_ looks at their bits.
+# gradient, for which DTensor has no rule; its parts fuse as well. clone is how conjugate and negative views are
+# resolved: its copy_ looks at their bits.
 _NOT_RECORDED = frozenset({"aten._to_copy.default", "aten._to_copy.out", "aten.linear.default", "aten.clone.default"})
 # The host's: windows that torch serves through kernels outside the dispatcher, and what makes quantized tensors, which
 # the device then refuses.

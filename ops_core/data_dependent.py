@@ -123,7 +123,9 @@ def index_put_(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, a
     if masked(indices) and (values.numel() != 1 or len(indices) != 1):
         indices = positions(self, indices)
     elif masked(indices):
-        check_mask(self, indices[0], 0)
+        (mask,) = indices
+        assert mask is not None
+        check_mask(self, mask, 0)
         return torch.ops.aten._index_put_impl_(self, indices, values, accumulate)
     if values.numel() != 1:
         check_values(self, indices, values)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 
 class DType(NamedTuple):
+    """A row: the names of a dtype here, in torch, numpy and MLIR, its bytes, its number and what kind it is."""
+
     name: str
     torch: str
     numpy: str

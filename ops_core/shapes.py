@@ -25,7 +25,8 @@ _KEYS = (
 )
 
 
-# PyTorch's own Meta kernels of these want the optional biases, give other statistics than the CPU, only raise, or never do.
+# PyTorch's own Meta kernels of these want the optional biases, give other statistics than the CPU, only raise, or
+# never do.
 _REPLACED = (
     "aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl", "aten::_batch_norm_no_update",
     "aten::_native_batch_norm_legit_no_training", "aten::convolution_overrideable",
@@ -59,7 +60,7 @@ def infer(op: Op, *args: Any, **kwargs: Any) -> Any:
     """Results of one call on meta tensors. Raises NotImplementedError where only the host can tell."""
     graph = Graph()
     count = iter(range(1 << 30))
-    bound = dict(zip((a.name for a in op.arguments), args)) | kwargs
+    bound = dict(zip((a.name for a in op.arguments), args, strict=False)) | kwargs
     _check_dimension(bound)
 
     def value(leaf: Any) -> Any:
@@ -105,7 +106,6 @@ def _resize(op: Op, bound: dict[str, Any], writes: dict[str, Any]) -> None:
 def _returned(op: Op, bound: dict[str, Any], outputs: list[Any]) -> Any:
     """What the schema returns: the written arguments themselves, and new tensors for the rest."""
     results: list[Any] = []
-    fresh: Callable[[Value], torch.Tensor] = lambda v: torch.empty(v.shape, dtype=_torch_dtype(v), device="meta")
     for position, spec in enumerate(op.func._schema.returns):
         alias = next((a.name for a in op.func._schema.arguments if _same_alias(a.alias_info, spec.alias_info)), None)
         if alias is not None:

@@ -69,7 +69,7 @@ def claims(spec: AttentionSpec, caps: Any) -> bool:
 class Keys(NamedTuple):
     """The keys as blocks of vectors. The last vectors are moved back to stay within the keys."""
 
-    count: int
+    total: int
     width: int
     vectors: int
 
@@ -81,15 +81,15 @@ class Keys(NamedTuple):
     @property
     def blocks(self) -> int:
         """How many blocks there are."""
-        return ceil(self.count / self.block)
+        return ceil(self.total / self.block)
 
     def start(self, k: Builder, number: V, v: V | int) -> V:
         """The first key of vector v of a block."""
-        return at_most(k, number * self.block + v * self.width, self.count - self.width, self.count, self.block)
+        return at_most(k, number * self.block + v * self.width, self.total - self.width, self.total, self.block)
 
     def fresh(self, k: Builder, number: V, v: int) -> V | None:
         """Which lanes are keys that no other vector has; None for all."""
-        if self.count % self.block == 0:
+        if self.total % self.block == 0:
             return None
         return self.start(k, number, v) + k.iota(self.width) >= number * self.block + v * self.width
 
@@ -298,8 +298,8 @@ def soften(
     k.store(scratch["top"], at, top)
     with k.if_(top != old):
         so_far = [k.load(scratch["out"], at * depth + offset, width) for offset in offsets]
-        for offset, v in zip(offsets, so_far, strict=True):
-            k.store(scratch["out"], at * depth + offset, v * factor)
+        for offset, value in zip(offsets, so_far, strict=True):
+            k.store(scratch["out"], at * depth + offset, value * factor)
 
 
 def add_values(

@@ -287,6 +287,6 @@ def store_keys(
     with k.for_(0, keys.vectors) as v, k.for_(0, keys.width) as lane:
         key = keys.start(k, number, v.iv) + lane.iv
         mine = key >= number * keys.block + v.iv * keys.width
-        with k.if_(mine) if keys.count % keys.block else nullcontext():
+        with k.if_(mine) if keys.total % keys.block else nullcontext():
             base = (v.iv * keys.width + lane.iv) * depth
             store_row(k, put, buffer, base, key, zero, zero, (0, depth), width)

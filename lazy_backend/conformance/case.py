@@ -30,7 +30,8 @@ class Tolerance(NamedTuple):
 class Run(Protocol):
     """Runs a case's computation on fresh inputs on ``device``; ``wide`` asks for float64 throughout."""
 
-    def __call__(self, device: str, wide: bool = False) -> Any: ...
+    def __call__(self, device: str, wide: bool = False) -> Any:
+        """Return the outputs."""
 
 
 def _as_is(outputs: Any) -> Any:

@@ -124,7 +124,8 @@ def show(done: dict[str, UnitResult], console: Console) -> None:
     for cause in causes(done):
         where = list(cause["where"])  # type: ignore[call-overload]
         console.print(
-            f"{cause['count']:>4} {cause['status']:<8} {cause['blame']}  {cause['message']}\n      {', '.join(where[:4])}",
+            f"{cause['count']:>4} {cause['status']:<8} {cause['blame']}  {cause['message']}\n"
+            f"      {', '.join(where[:4])}",
             highlight=False,
             markup=False,
         )

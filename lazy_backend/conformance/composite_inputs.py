@@ -4,6 +4,7 @@ Left out, because they read their arguments' memory on the host wherever it is: 
 ``_grid_sampler_2d_cpu_fallback*`` (2), ``_reshape_from_tensor``, ``_rowwise_prune``, ``choose_qparams_optimized``.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,6 +76,18 @@ def _bits(d: Draw) -> tuple[torch.Tensor, torch.Tensor]:
     return d.i(99, 4), d.i(99, 4)
 
 
+def _bits_of(d: Draw, kind: str) -> tuple[Any, ...]:
+    return (d.i(99, 4), 7) if kind == "Scalar" else _bits(d)
+
+
+def _window(d: Draw, face: str) -> tuple[Any, ...]:
+    return (9,) if face == "default" else (9, False)
+
+
+def _interpolation(d: Draw, rank: int, corners: bool) -> tuple[Any, ...]:
+    return d.f(1, 2, *[4] * rank), [6] * rank, *([False] if corners else []), None
+
+
 def _differentiable_cell(d: Draw, gates: int) -> tuple[Any, ...]:
     width = 3 * gates
     return d.f(2, width), d.f(2, width), d.f(width), d.f(width)
@@ -103,10 +116,20 @@ def _square(d: Draw) -> torch.Tensor:
     return d.f(3, 3) + 3 * torch.eye(3)
 
 
+def _space_out(d: Draw, face: str) -> Call:
+    return Call(*_ends(face), 5, out=torch.zeros(5))
+
+
 def _ends(face: str) -> list[Any]:
     return [torch.tensor(v) if kind == "Tensor" else v for kind, v in zip(face.split("_"), (0.5, 3.0), strict=True)]
 
 
+ONE_TENSOR = (
+    "_conj", "_conj_copy", "_conj_physical", "_neg_view", "_neg_view_copy", "_is_all_true", "_shape_as_tensor",
+    "_to_copy", "alias", "data", "dense_dim", "detach", "detach_", "detach_copy", "_fw_primal_copy", "lift",
+    "lift_fresh", "lift_fresh_copy", "get_device", "nonzero_numpy", "nuclear_norm", "numpy_T", "retains_grad",
+    "norm_except_dim", "view_as_real_copy", "matrix_H", "normal_functional", "_choose_qparams_per_tensor",
+)  # fmt: skip
 CASTS = ("Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
 WINDOWS = ("bartlett", "blackman", "hamming", "hann", "kaiser")
 INTERPOLATIONS = {
@@ -125,14 +148,14 @@ INTERPOLATIONS = {
 
 COMPOSITES: dict[str, Inputs] = {
     **{
-        f"aten.__{inplace}{name}__.{kind}": lambda d, kind=kind: (d.i(99, 4), 7) if kind == "Scalar" else _bits(d)
+        f"aten.__{inplace}{name}__.{kind}": partial(_bits_of, kind=kind)
         for name in ("and", "or", "xor")
         for inplace in ("", "i")
         for kind in ("Scalar", "Tensor")
     },
     **{f"aten._cast_{name}.default": lambda d: (d.f(3, 4) * 5 + 20,) for name in CASTS},
     **{
-        f"aten.{name}_window.{face}": lambda d, face=face: (9,) if face == "default" else (9, False)
+        f"aten.{name}_window.{face}": partial(_window, face=face)
         for name in WINDOWS
         for face in ("default", "periodic")
     },
@@ -140,59 +163,22 @@ COMPOSITES: dict[str, Inputs] = {
     "aten.hamming_window.periodic_alpha_beta": lambda d: (9, True, 0.4, 0.6),
     "aten.kaiser_window.beta": lambda d: (9, True, 8.0),
     **{
-        f"aten.{name}.vec": lambda d, rank=rank, corners=corners: (
-            d.f(1, 2, *[4] * rank),
-            [6] * rank,
-            *([False] if corners else []),
-            None,
-        )
+        f"aten.{name}.vec": partial(_interpolation, rank=rank, corners=corners)
         for name, (rank, corners) in INTERPOLATIONS.items()
     },
     **{
-        f"aten.{name}.input": lambda d, gates=gates: _whole(d, gates)
+        f"aten.{name}.input": partial(_whole, gates=gates)
         for name, gates in (("gru", 3), ("lstm", 4), ("rnn_relu", 1), ("rnn_tanh", 1))
     },
     **{
-        f"aten.{name}.data": lambda d, gates=gates: _ragged(d, gates)
+        f"aten.{name}.data": partial(_ragged, gates=gates)
         for name, gates in (("gru", 3), ("lstm", 4), ("rnn_relu", 1), ("rnn_tanh", 1))
     },
     **{
-        f"aten.{name}_cell.default": lambda d, gates=gates: _cell(d, gates)
+        f"aten.{name}_cell.default": partial(_cell, gates=gates)
         for name, gates in (("gru", 3), ("lstm", 4), ("rnn_relu", 1), ("rnn_tanh", 1))
     },
-    **{
-        f"aten.{name}.default": lambda d: (d.f(3, 4),)
-        for name in (
-            "_conj",
-            "_conj_copy",
-            "_conj_physical",
-            "_neg_view",
-            "_neg_view_copy",
-            "_is_all_true",
-            "_shape_as_tensor",
-            "_to_copy",
-            "alias",
-            "data",
-            "dense_dim",
-            "detach",
-            "detach_",
-            "detach_copy",
-            "_fw_primal_copy",
-            "lift",
-            "lift_fresh",
-            "lift_fresh_copy",
-            "get_device",
-            "nonzero_numpy",
-            "nuclear_norm",
-            "numpy_T",
-            "retains_grad",
-            "norm_except_dim",
-            "view_as_real_copy",
-            "matrix_H",
-            "normal_functional",
-            "_choose_qparams_per_tensor",
-        )
-    },
+    **{f"aten.{name}.default": lambda d: (d.f(3, 4),) for name in ONE_TENSOR},
     "aten._fw_primal_copy.default": lambda d: (d.f(3, 4), 0),
     "aten._is_all_true.default": lambda d: (d.b(3, 4),),
     "aten._is_any_true.default": lambda d: (d.b(3, 4),),
@@ -388,7 +374,7 @@ COMPOSITES: dict[str, Inputs] = {
     "aten.linalg_pinv.rcond_tensor": lambda d: (_square(d), torch.tensor(0.01)),
     "aten.linalg_pinv.out_rcond_tensor": lambda d: Call(_square(d), torch.tensor(0.01), out=torch.zeros(3, 3)),
     **{
-        f"aten.{name}.{face}_out": lambda d, face=face: Call(*_ends(face), 5, out=torch.zeros(5))
+        f"aten.{name}.{face}_out": partial(_space_out, face=face)
         for name in ("linspace", "logspace")
         for face in ("Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
     },

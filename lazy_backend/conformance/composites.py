@@ -44,7 +44,9 @@ def _table_name(op: Op) -> str | None:
 
 
 def _first_dtype(info: OpInfo | None) -> str | None:
-    return info and next((name for name, kind in DTYPES.items() if info.supports_dtype(kind, "cpu")), None)
+    if info is None:
+        return None
+    return next((name for name, kind in DTYPES.items() if info.supports_dtype(kind, "cpu")), None)
 
 
 def _stem(op: Op) -> str:

@@ -6,6 +6,7 @@ keyword arguments are needed. All tensors are made on the CPU; the case places t
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from .case import SEED
 
 
 class Draw:
-    """Makes tensors from a seed: ``f`` normal, ``u`` uniform in (0.1, 0.9), ``i`` integers below a bound, ``b`` bool."""
+    """Tensors from a seed: ``f`` normal, ``u`` uniform in (0.1, 0.9), ``i`` integers below a bound, ``b`` bools."""
 
     def __init__(self, seed: int = SEED) -> None:
         self.generator = torch.Generator().manual_seed(seed)
@@ -47,6 +48,7 @@ class Call(tuple):
     kwargs: dict[str, Any]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Call":
+        """Make the tuple of ``args``, with ``kwargs`` as its attribute."""
         made = super().__new__(cls, args)
         made.kwargs = kwargs
         return made
@@ -164,8 +166,20 @@ def _adagrad(d: Draw) -> Call:
     return Call(*d.lists(3, 4, 3), _steps(), **hyper)
 
 
+def _nearest(d: Draw, rank: int) -> tuple[Any, ...]:
+    return d.f(1, 2, *[3] * rank), [7] * rank
+
+
 def _nearest_backward(d: Draw, rank: int) -> tuple[Any, ...]:
     return d.f(1, 2, *[7] * rank), [7] * rank, [1, 2, *[3] * rank]
+
+
+def _pad(d: Draw, rank: int) -> tuple[Any, ...]:
+    return d.f(1, 2, *[4] * rank), [1, 2] * rank
+
+
+def _pad_backward(d: Draw, rank: int) -> tuple[Any, ...]:
+    return d.f(1, 2, *[7] * rank), d.f(1, 2, *[4] * rank), [1, 2] * rank
 
 
 INPUTS: dict[str, Inputs] = {
@@ -362,26 +376,22 @@ INPUTS: dict[str, Inputs] = {
     "aten._native_batch_norm_legit.no_stats": lambda d: (d.f(4, 3, 5), d.f(3), d.f(3), True, 0.1, 1e-5),
     "aten._unique.default": lambda d: (d.i(5, 20), True, True),
     **{
-        f"aten.{kind}{rank}d.default": lambda d, rank=rank: (d.f(1, 2, *[3] * rank), [7] * rank)
+        f"aten.{kind}{rank}d.default": partial(_nearest, rank=rank)
         for kind in ("upsample_nearest", "_upsample_nearest_exact")
         for rank in (2, 3)
     },
     **{
-        f"aten.{kind}{rank}d_backward.default": lambda d, rank=rank: _nearest_backward(d, rank)
+        f"aten.{kind}{rank}d_backward.default": partial(_nearest_backward, rank=rank)
         for kind in ("upsample_nearest", "_upsample_nearest_exact")
         for rank in (2, 3)
     },
     **{
-        f"aten.{kind}_pad{rank}d.default": lambda d, rank=rank: (d.f(1, 2, *[4] * rank), [1, 2] * rank)
+        f"aten.{kind}_pad{rank}d.default": partial(_pad, rank=rank)
         for kind in ("reflection", "replication")
         for rank in (2, 3)
     },
     **{
-        f"aten.{kind}_pad{rank}d_backward.default": lambda d, rank=rank: (
-            d.f(1, 2, *[7] * rank),
-            d.f(1, 2, *[4] * rank),
-            [1, 2] * rank,
-        )
+        f"aten.{kind}_pad{rank}d_backward.default": partial(_pad_backward, rank=rank)
         for kind in ("reflection", "replication")
         for rank in (2, 3)
     },

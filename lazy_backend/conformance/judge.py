@@ -14,14 +14,18 @@ from .case import HALVES, Case, Outcome, Tolerance, outcome
 ACCELERATOR = Tolerance(atol=1e-3, rtol=1e-3)
 # One number that is dropped or kept is the same under half of all seeds.
 OTHER_SEEDS = range(4321, 4329)
-# A result may be this many times as far from the float64 result as the CPU's own (torch._dynamo.utils.same takes 2 to 3).
+# A result may be this many times as far from the float64 result as the CPU's own (torch._dynamo.utils.same takes 2
+# to 3).
 ERROR_RATIO = 3.0
 # Composites and CPU kernels round differently where a variance is 0, so a gradient or norm of halves needs this much.
 FLOOR = {torch.bfloat16: 8e-3, torch.float16: 1e-3, torch.float32: 1e-5}
 
 
 def judge(case: Case, dtype: torch.dtype, expected: Outcome, actual: Outcome) -> tuple[str, str]:
-    """Return status and message: ``pass``, ``loose`` (right by the wider of PyTorch's tolerances), ``differ``, ``raise``, ``skip``."""
+    """Return status and message.
+
+    The status is ``pass``, ``loose`` (right by the wider of PyTorch's tolerances), ``differ``, ``raise`` or ``skip``.
+    """
     if case.raises:
         return _judge_error(case.raises, expected.error, actual.error)
     if expected.error is not None:
@@ -91,7 +95,8 @@ def compare(actual: Any, expected: Any, dtype: torch.dtype, tolerance: Tolerance
                 return f"{got!r} for {want!r}"
             continue
         try:
-            assert_close(_comparable(got), _comparable(want), equal_nan=True, **_slack(want, dtype, tolerance))
+            rtol, atol = _slack(want, dtype, tolerance)
+            assert_close(_comparable(got), _comparable(want), equal_nan=True, rtol=rtol, atol=atol)
         except (AssertionError, TypeError, RuntimeError) as error:
             return _brief(error)
     return None
@@ -103,13 +108,14 @@ def _comparable(value: Any) -> Any:
     return value.float() if narrow else value
 
 
-def _slack(value: Any, dtype: torch.dtype, tolerance: Tolerance | None) -> dict[str, float]:
+def _slack(value: Any, dtype: torch.dtype, tolerance: Tolerance | None) -> tuple[float | None, float | None]:
+    """Return rtol and atol; None leaves them to assert_close."""
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
-        return {}
+        return None, None
     rtol, atol = default_tolerances(_comparable(value), torch.empty(0, dtype=dtype))
     if tolerance is not None:
         rtol, atol = max(rtol, tolerance.rtol), max(atol, tolerance.atol)
-    return {"rtol": rtol, "atol": atol}
+    return rtol, atol
 
 
 def _shape(tree: Any) -> Any:

@@ -28,7 +28,8 @@ UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empt
 SPARSE = {"sparse.sampled_addmm", "sparse.mm", "to_sparse"}
 # Their tensor arguments after the first say where, and must lie on the CPU whatever the device.
 HOST_ARGUMENTS = {"tensor_split"}
-# Unstable index results: the position of `dim` among the arguments and what it is when left out. Ties may be broken either way.
+# Unstable index results: the position of `dim` among the arguments and what it is when left out. Ties may be broken
+# either way.
 TIES = {
     "sort": (0, -1),
     "argsort": (0, -1),

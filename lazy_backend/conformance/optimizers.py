@@ -1,8 +1,8 @@
 """Cases of PyTorch's optimizer database: parameters after four steps, by every implementation an optimizer has."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
@@ -46,11 +46,12 @@ def _train(info: OptimizerInfo, kwargs: dict[str, Any], how: str, device: str, w
     dtype = torch.float64 if wide else torch.float32
     draw = partial(torch.randn, generator=generator, dtype=dtype)
     parameters = [torch.nn.Parameter(draw(shape).to(device)) for shape in SHAPES]
-    optimizer = info.optim_cls(parameters, **(place(kwargs, device) | _flags(info, how, device)))
+    create = cast(Callable[..., torch.optim.Optimizer], info.optim_cls)  # torch annotates the class as an instance
+    optimizer = create(parameters, **(place(kwargs, device) | _flags(info, how, device)))
 
-    def closure() -> torch.Tensor:
+    def closure() -> Any:  # the loss; torch annotates float
         optimizer.zero_grad()
-        loss = sum(((p - i) ** 2).sum() for i, p in enumerate(parameters))
+        loss: Any = sum(((p - i) ** 2).sum() for i, p in enumerate(parameters))
         loss.backward()
         return loss
 

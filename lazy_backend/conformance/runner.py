@@ -79,7 +79,7 @@ class Worker:
         return time.monotonic() - self.since > (max(timeout, STARTUP_SECONDS) if self.fresh else timeout)
 
     def give_up(self, status: str, message: str) -> UnitResult | None:
-        """Record the case under way as lost and go on after it in a new process; return the result if nothing can follow."""
+        """Record the case under way as lost, go on after it in a new worker; the result, if nothing can follow."""
         assert self.result is not None
         number, variant, index = self.busy_with
         self.result.add(CaseResult(variant, index, status, message))
@@ -120,8 +120,8 @@ def run(
     if again:
         done = {name: result for name, result in done.items() if not result.total(BAD)}
     kept = {name: done[name] for name in units if name in done}
-    for result in kept.values():
-        progress(result)
+    for known in kept.values():
+        progress(known)
     queue = [name for name in units if name not in kept][::-1]
     workers = [Worker(settings) for _ in range(min(jobs, len(queue)))]
     try:

@@ -56,7 +56,7 @@ def all_units(databases: tuple[str, ...] = DATABASES) -> Iterator[Unit]:
 
 
 def serve(connection: Connection, settings: Settings) -> None:
-    """Answer ``(unit name, first case)`` requests with ("begin", number, variant, index), ("case", result) and ("done",)."""
+    """Answer ``(unit name, first case)`` with ("begin", number, variant, index), ("case", result) and ("done",)."""
     if settings.window:
         os.environ["LAZY_WINDOW"] = str(settings.window)
     warnings.simplefilter("ignore")

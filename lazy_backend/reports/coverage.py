@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
+
 from ops_core import routes, scalars, table
 
 from .evidence import Archive, Evidence
@@ -130,7 +131,7 @@ def report(archive: Archive) -> dict[str, Any]:
         "classes": dict(Counter(row.cls for row in rows).most_common()),
         "composites": composites(rows),
         "core_ops": list(table.STRUCTURAL),
-        "scalar_functions": [scalar for scalar in scalars.BY_NAME],
+        "scalar_functions": list(scalars.BY_NAME),
         "settings": archive.settings,
         "rates": archive.rates,
         "causes": archive.causes,

@@ -13,8 +13,8 @@ input, select { font: inherit; padding: 4px; margin: 0 8px 12px 0 }
 table { border-collapse: collapse; width: 100% }
 th, td { text-align: left; padding: 3px 10px 3px 0; border-bottom: 1px solid #ddd; vertical-align: top }
 th { position: sticky; top: 0; background: #fff; cursor: pointer }
-.native, .decomposed { color: #186a3b } .fallback { color: #9a6700 } .wrong, .missing { color: #b3261e; font-weight: 600 }
-.untested { color: #777 } small { color: #666 }
+.native, .decomposed { color: #186a3b } .fallback { color: #9a6700 }
+.wrong, .missing { color: #b3261e; font-weight: 600 } .untested { color: #777 } small { color: #666 }
 </style>
 <h1>Operator coverage</h1>
 <p><b>HEADLINE</b></p>

@@ -57,7 +57,9 @@ def _page(report: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield f"**{headline(report)}.** torch {report['torch']}."
     yield ""
-    yield "A group is the functional, in-place and out= faces of one signature that a device gets nothing for. *native*:"
+    yield (
+        "A group is the functional, in-place and out= faces of one signature that a device gets nothing for. *native*:"
+    )
     yield "ran without a fallback and agreed with the CPU in a test; *decomposed*: the same, through a decomposition;"
     yield "*fallback*: right, but some case of it ran on the CPU; *wrong*, *missing* (raises), *untested*."
     yield ""
@@ -73,18 +75,9 @@ def _page(report: dict[str, Any]) -> Iterator[str]:
     yield "*loose* cases are right by the wider of PyTorch's own tolerances."
     yield ""
     columns = (
-        "family",
-        "dtype",
-        "variant",
-        "units_pass",
-        "units_tested",
-        "pass",
-        "loose",
-        "differ",
-        "raise",
-        "timeout",
-    )
-    columns += ("crash", "skip", "on_host")
+        "family", "dtype", "variant", "units_pass", "units_tested",
+        "pass", "loose", "differ", "raise", "timeout", "crash", "skip", "on_host",
+    )  # fmt: skip
     yield from _table(columns, (tuple(row.get(name, "") for name in columns) for row in report["rates"]))
     yield "## Failures by cause"
     yield ""

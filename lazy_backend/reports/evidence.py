@@ -1,4 +1,4 @@
-"""What the conformance runs have shown of each overload: committed beside the code, renewed by ``coverage --update``."""
+"""What the conformance runs have shown of each overload; committed with the code, renewed by ``coverage --update``."""
 
 import json
 from collections import Counter

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from lazy_backend import _C
+from lazy_backend import torch_lazy as lazy
 from lazy_backend.reports import compiles
 
 
@@ -120,7 +119,7 @@ def report() -> str:
     """What the device has done since the last `torch.lazy.reset_stats()`: counters, causes with lines, kernels."""
     from lazy_backend.kernels import described
 
-    stats = torch.lazy.stats()
+    stats = lazy.stats()
     numbers = {name.replace("_", " "): n for name, n in stats.items() if not isinstance(n, dict)}
     numbers |= {f"cache {name}": n for name, n in stats["cache"].items()}
     text = [f"{name:<20}{n:>14.3f}" if isinstance(n, float) else f"{name:<20}{n:>14}" for name, n in numbers.items()]

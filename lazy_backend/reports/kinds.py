@@ -1,7 +1,7 @@
 """What kind of op an overload is, by how its output's shape follows from its inputs."""
 
 import re
-from collections.abc import Callable
+from itertools import chain
 
 import torch
 
@@ -54,9 +54,11 @@ def kind_of(op: Op) -> str:
     base = op._schema.name.split("::")[1].rstrip("_") or op._schema.name
     if op.is_view:
         return "view"
-    tests: list[tuple[str, Callable[[], bool]]] = [(kind, lambda t=tag: t in op.tags) for kind, tag in _TAGS]
-    tests += [(kind, lambda p=pattern: bool(re.search(p, base))) for kind, pattern in _NAMES[:1]]
-    tests += [(kind, lambda t=tag: t in op.tags) for kind, tag in _LATE_TAGS]
-    tests += [("reduction", lambda: bool(_REDUCTION.match(base)))]
-    tests += [(kind, lambda p=pattern: bool(re.search(p, base))) for kind, pattern in _NAMES[1:]]
-    return next((kind for kind, holds in tests if holds()), "other")
+    kinds = chain(
+        (kind for kind, tag in _TAGS if tag in op.tags),
+        (kind for kind, pattern in _NAMES[:1] if re.search(pattern, base)),
+        (kind for kind, tag in _LATE_TAGS if tag in op.tags),
+        ["reduction"] if _REDUCTION.match(base) else [],
+        (kind for kind, pattern in _NAMES[1:] if re.search(pattern, base)),
+    )
+    return next(kinds, "other")

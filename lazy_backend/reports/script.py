@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ops_core import routes
-from ops_core.lowering.schema import op_of
 from rich.console import Console
 from rich.table import Table
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lazy_backend import torch_lazy as lazy
 from lazy_backend.conformance.place import tensors_of
+from ops_core import routes
+from ops_core.lowering.schema import op_of
 
 
 class _Calls(TorchDispatchMode):
@@ -47,17 +48,17 @@ def run_script(path: Path, arguments: list[str], device: str = "lazy") -> dict[s
     """Run the script as ``__main__`` and return its ops by route, its counters and the first line of each fallback."""
     calls = _Calls(device)
     saved, sys.argv = sys.argv, [str(path), *arguments]
-    torch.lazy.reset_stats()
+    lazy.reset_stats()
     began = time.perf_counter()
     try:
         with calls:
             runpy.run_path(str(path), run_name="__main__")
-        torch.lazy.synchronize()
+        lazy.synchronize()
     finally:
         sys.argv = saved
-    stats = torch.lazy.stats()
+    stats = lazy.stats()
     host: dict[str, int] = stats["host_ops_by_name"]
-    ops = [
+    ops: list[dict[str, Any]] = [
         {
             "name": str(func),
             "route": routes.route_of(op_of(func)),

@@ -18,12 +18,13 @@ def _on_device(graph: torch.fx.GraphModule) -> bool:
     return any(isinstance(value, torch.Tensor) and value.device.type == "lazy" for value in values)
 
 
-def _compile(self: Any, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-    if not _on_device(graph):
-        return _inductor(self, graph, inputs)
+# The names of the parameters are those of what it stands in for.
+def _compile(self: Any, model_: Any, inputs_: Any, *, config_patches: Any = None) -> Callable[..., Any]:
+    if not _on_device(model_):
+        return _inductor(self, model_, inputs_, config_patches=config_patches)
     from lazy_backend.dynamo import compile_graph
 
-    return compile_graph(graph, inputs)
+    return compile_graph(model_, inputs_)
 
 
 def install() -> None:

@@ -41,14 +41,14 @@ def _exporting(export: Callable[..., Any]) -> Callable[..., Any]:
     return to_dlpack
 
 
-def _dlpack_device(tensor: torch.Tensor) -> tuple[enum.IntEnum, int]:
-    if tensor.device.type != "lazy":
-        return _dlpack_device_of_others(tensor)
+def _dlpack_device(self: torch.Tensor) -> tuple[enum.IntEnum, int]:
+    if self.device.type != "lazy":
+        return _dlpack_device_of_others(self)
     from torch.utils.dlpack import DLDeviceType
 
-    if get_device_properties(tensor.device).is_integrated:
+    if get_device_properties(self.device).is_integrated:
         return DLDeviceType.kDLCPU, 0
-    return DLDeviceType.kDLExtDev, tensor.device.index
+    return DLDeviceType.kDLExtDev, self.device.index
 
 
 _dlpack_device_of_others = torch.Tensor.__dlpack_device__

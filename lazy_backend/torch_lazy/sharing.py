@@ -59,7 +59,11 @@ def install() -> None:
     """Teaches pickle (whose storages torch writes from memory) and torch.multiprocessing about lazy tensors."""
     ForkingPickler.register(torch.Tensor, _reduce)
     ForkingPickler.register(Parameter, _reduce)
-    for function in (_write_file, _set_from_file):
-        setattr(torch.UntypedStorage, function.__name__, function)
-    for name, function in {"share_memory_": _share_memory, "is_shared": _is_shared}.items():
+    methods: dict[str, Callable[..., Any]] = {
+        "_write_file": _write_file,
+        "_set_from_file": _set_from_file,
+        "share_memory_": _share_memory,
+        "is_shared": _is_shared,
+    }
+    for name, function in methods.items():
         setattr(torch.UntypedStorage, name, function)

@@ -52,7 +52,10 @@ def test_a_computed_operand_is_stored_once_before_the_call():
 
 
 def test_what_follows_reads_the_result_from_memory():
-    result, (call,) = planned(build(lambda c: c.output((convolution(c.input(IMAGES), c.input(TAPS)) * 2.0).sum((0, 1)))))
+    def write(c):
+        c.output((convolution(c.input(IMAGES), c.input(TAPS)) * 2.0).sum((0, 1)))
+
+    result, (call,) = planned(build(write))
     assert result.launches[0] is call and call.tensors[0].kind == "temp"
     assert len(result.launches) == 2
 

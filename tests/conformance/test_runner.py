@@ -86,4 +86,4 @@ def test_a_torn_line_is_dropped(tmp_path, first):
 def test_shards_are_disjoint_and_complete():
     names = [f"ops/op{i}:float32" for i in range(200)]
     parts = [[name for name in names if name in Shard(index, 3)] for index in range(3)]
-    assert sorted(sum(parts, [])) == sorted(names) and all(parts)
+    assert sorted(name for part in parts for name in part) == sorted(names) and all(parts)

@@ -11,19 +11,10 @@ from torch import nn
 from tests.integration.process import run_python
 
 MINIMAL = (
-    "empty.memory_format",
-    "empty_strided",
-    "as_strided",
-    "view",
-    "_reshape_alias",
-    "resize_",
-    "_copy_from",
-    "_copy_from_and_resize",
-    "_local_scalar_dense",
-    "set_.source_Tensor",
-    "set_.source_Storage",
+    "empty.memory_format", "empty_strided", "as_strided", "view", "_reshape_alias", "resize_", "_copy_from",
+    "_copy_from_and_resize", "_local_scalar_dense", "set_.source_Tensor", "set_.source_Storage",
     "set_.source_Storage_storage_offset",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MINIMAL)
@@ -90,50 +81,14 @@ def test_layouts_that_do_not_exist(name):
 
 
 MODULE = [
-    "amp",
-    "current_device",
-    "current_stream",
-    "default_generators",
-    "device",
-    "device_count",
-    "device_of",
-    "empty_cache",
-    "empty_host_cache",
-    "get_amp_supported_dtype",
-    "get_device_capability",
-    "get_device_name",
-    "get_device_properties",
-    "get_memory_info",
-    "get_rng_state",
-    "get_rng_state_all",
-    "init",
-    "initial_seed",
-    "is_available",
-    "is_initialized",
-    "manual_seed",
-    "manual_seed_all",
-    "max_memory_allocated",
-    "max_memory_reserved",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_snapshot",
-    "memory_stats",
-    "memory_summary",
-    "reset_accumulated_memory_stats",
-    "reset_peak_memory_stats",
-    "seed",
-    "seed_all",
-    "set_device",
-    "set_rng_state",
-    "set_rng_state_all",
-    "set_stream",
-    "stream",
-    "synchronize",
-    "Event",
-    "Stream",
-    "_is_in_bad_fork",
-    "_lazy_init",
-]
+    "amp", "current_device", "current_stream", "default_generators", "device", "device_count", "device_of",
+    "empty_cache", "empty_host_cache", "get_amp_supported_dtype", "get_device_capability", "get_device_name",
+    "get_device_properties", "get_memory_info", "get_rng_state", "get_rng_state_all", "init", "initial_seed",
+    "is_available", "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved",
+    "memory_allocated", "memory_reserved", "memory_snapshot", "memory_stats", "memory_summary",
+    "reset_accumulated_memory_stats", "reset_peak_memory_stats", "seed", "seed_all", "set_device", "set_rng_state",
+    "set_rng_state_all", "set_stream", "stream", "synchronize", "Event", "Stream", "_is_in_bad_fork", "_lazy_init",
+]  # fmt: skip
 
 
 def test_module_names():

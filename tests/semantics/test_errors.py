@@ -39,7 +39,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_call_raises_what_eager_raises(device, name):
-    with pytest.raises(Exception) as expected:  # noqa: PT011 - the CPU says which
+    with pytest.raises(Exception) as expected:  # the CPU says which
         WRONG[name]("cpu")
     with pytest.raises(expected.type) as raised:
         WRONG[name](device)

@@ -75,5 +75,5 @@ def test_what_does_not_fit_raises_at_the_call(device):
         x[MASK[:2].to(device)]
     with pytest.raises(IndexError, match="The shape of the mask"):
         x[MASK[:2].to(device)] = 1.0
-    with pytest.raises(RuntimeError, match="shape mismatch|cannot be broadcast"):
+    with pytest.raises(RuntimeError, match=r"shape mismatch|cannot be broadcast"):
         x[MASK.to(device)] = torch.ones(2, 5).to(device)
