@@ -35,12 +35,13 @@ def kernels(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int
     """The launches of a composite. sinks: by number of the output; `Step.args` name "in0", "in1", .., "out0", .."""
     binds: dict[str, Bind] = {f"in{i}": s.bind for i, s in enumerate(sources)}
     binds |= {f"out{i}": s.bind for i, s in sinks.items()}
-    programs = [s.program for s in (*sources, *sinks.values())]
+    programs = [*(s.program for s in sources), *(s.program for s in sinks.values())]
     spec = _spec(node, binds, 64 if any(p.wide for p in programs) else 32)
     if node.op == FORWARD:
         return attention(name, spec, caps)
     names = ("in0", "in4", "in5", "out0", "out1", "out2")
-    return attention_backward(name, spec, Gradients(*(binds[n] for n in names), names), caps)
+    grad, out, lse, dq, dk, dv = (binds[n] for n in names)
+    return attention_backward(name, spec, Gradients(grad, out, lse, dq, dk, dv, names), caps)
 
 
 # Where q, k, v and the bias are among the inputs.
@@ -58,10 +59,11 @@ def _spec(node: Node, binds: Mapping[str, Bind], index_bits: int = 32) -> Attent
     names = (*(f"in{i}" for i in _OPERANDS[node.op]), "out0", "out1")
     bias = _bias(node)
     bind = [binds.get(name, _absent) for name in names]
+    batch, heads, queries, depth = q.shape
     return AttentionSpec(
-        *q.shape[:3], k.shape[2], q.shape[3], v.shape[3], node.attrs["scale"], node.attrs["causal"], *bind[:3], bind[4],
-        lse=binds.get("out1"), bias=bind[3] if bias else None, boolean=bias is not None and bias.dtype == "bool",
-        index_bits=index_bits, names=names,
+        batch, heads, queries, k.shape[2], depth, v.shape[3], node.attrs["scale"], node.attrs["causal"],
+        q=bind[0], k=bind[1], v=bind[2], out=bind[4], lse=binds.get("out1"), bias=bind[3] if bias else None,
+        boolean=bias is not None and bias.dtype == "bool", index_bits=index_bits, names=names,
     )  # fmt: skip
 
 

@@ -343,7 +343,7 @@ class Fusion:
         return rows, kept
 
     def _check_direct(self, group: Group, node: Node, index: Index) -> None:
-        """An anchor whose results are memory, not registers, may fill the slot of one store each that nothing overwrites."""
+        """An anchor whose results are memory may fill, with each, the slot of one store that nothing overwrites."""
         assert group.anchor
         direct = node.op == "store" and node.inputs[0].node is group.anchor and index == group.index[node.inputs[0]]
         dense = direct and tuple(node.attrs["strides"]) == contiguous(node.attrs["sizes"])
