@@ -25,6 +25,7 @@ _HOMES = {
 def _autoload() -> None:
     """Called by `import torch`: registers the device. Must stay cheap (under 100 ms)."""
     from lazy_backend import _C, config, logs, torch_lazy
+    from ops_core.untraced import untraced
 
     logs.configure()
     torch_lazy.install()
@@ -32,7 +33,7 @@ def _autoload() -> None:
     _C.register_ops()
     _C.set_window(int(config.WINDOW.get()))
     _C.set_fallback(str(config.FALLBACK.get()))
-    _C.set_compile_callback(_compile)
+    _C.set_compile_callback(untraced(_compile))  # a read in a frame that Dynamo watches ends here
 
 
 def _library_folders() -> list[str]:

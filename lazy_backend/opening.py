@@ -39,9 +39,10 @@ def open_device() -> None:
     from ops_core.data_dependent import KERNELS, UNMASKED
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS
-    from ops_core.shapes import register
+    from ops_core.shapes import register, register_fake
 
     _kept.append(register())
+    register_fake()
     names = ["aten.mode.values", *_ON_HOST, *UNMASKED, *(name for name in record_list() if name not in _NOT_RECORDED)]
     _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in names])
     for name in _ON_HOST:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ops_core.untraced import untraced
+
 Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
 INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
@@ -22,7 +24,7 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     """Register the function for overloads ("nonzero.default")."""
 
     def register(fn: Kernel) -> Kernel:
-        KERNELS.update(dict.fromkeys(names, fn))
+        KERNELS.update(dict.fromkeys(names, untraced(fn)))
         return fn
 
     return register

@@ -8,12 +8,16 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._meta_registrations import meta_conv
+from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch.utils._pytree import tree_map
 
 from ops_core import dtypes, routes
 from ops_core.ir import Graph, Value
 from ops_core.lowering import NeedsStatic, NotLowerable, lower
 from ops_core.lowering.schema import Op
+from ops_core.untraced import untraced
 
 # What has one of these has a Meta kernel; what has the device's own key needs none.
 _KEYS = (
@@ -53,9 +57,40 @@ def register() -> torch.library.Library:
         warnings.simplefilter("ignore")  # torch remarks on what is replaced
         for op in ops:
             library.impl(op.func.name().removeprefix("aten::"), partial(infer, op), "Meta", allow_override=True)
+        library.impl("convolution", _convolution, "Meta", allow_override=True)
     return library
 
 
+def _as_on_cpu(result: torch.Tensor, input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A convolution's result, channels last where the input or the weight is (in 3d, not of doubles)."""
+    formats = {suggest_memory_format(t) for t in (input, weight)} - {torch.contiguous_format}
+    if result.ndim < 4 or not formats or (result.ndim == 5 and result.dtype == torch.float64):
+        return result
+    return result.to(memory_format=formats.pop())
+
+
+@untraced
+def _convolution(input: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """PyTorch's own Meta kernel, with the CPU's strides."""
+    return _as_on_cpu(meta_conv(input, weight, *rest), input, weight)
+
+
+def register_fake() -> None:
+    """The same for fake tensors, of which PyTorch takes any such device's convolutions to be contiguous."""
+    default = torch.ops.aten.convolution.default
+    torchs = op_implementations_dict[default]
+
+    def convolution(mode: Any, op: Any, input: torch.Tensor, weight: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        result = torchs(mode, op, input, weight, *rest, **named)
+        if input.device.type != torch._C._get_privateuse1_backend_name():
+            return result
+        with mode:
+            return _as_on_cpu(result, input, weight)
+
+    op_implementations_dict[default] = convolution
+
+
+@untraced
 def infer(op: Op, *args: Any, **kwargs: Any) -> Any:
     """Results of one call on meta tensors. Raises NotImplementedError where only the host can tell."""
     graph = Graph()

@@ -58,6 +58,17 @@ class Branch(nn.Module):
         return y * 2 if y.sum() > 1e6 else y.sin()
 
 
+class Recurrent(nn.Module):
+    """An LSTM, which Dynamo leaves alone: its ops are met eagerly, within a frame that Dynamo watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.head = nn.LSTM(2, 8, batch_first=True), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cells(x.unflatten(1, (4, 2)))[0][:, -1])
+
+
 MODELS = {
     "linear": lambda: nn.Linear(8, 8),
     "mlp": lambda: nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8)),
@@ -76,7 +87,7 @@ MODELS = {
         nn.Unflatten(1, (2, 4)), nn.Linear(4, 16), nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
     ),
 }
-BREAKING = {"branch": Branch}
+BREAKING = {"branch": Branch, "recurrent": Recurrent}
 
 
 def outcome(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor | None]:
