@@ -1,4 +1,4 @@
-"""Attention with many scores runs in kernels that keep none of them in memory."""
+"""Long attention runs in kernels that keep none of them in memory."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_results_and_gradients_are_those_of_eager(device, name):
 
 
 def test_the_scores_are_never_in_memory(device):
-    """long attention in few launches, with less memory than its scores would take"""
+    """Long attention in few launches, with less memory than its scores would take"""
     length = 1024
     q, k, v = (torch.randn(1, HEADS, length, DEPTH).to(device).requires_grad_() for _ in range(3))
     gradient = torch.randn(1, HEADS, length, DEPTH).to(device)
@@ -58,7 +58,7 @@ def test_the_scores_are_never_in_memory(device):
 
 
 def test_the_gradient_of_a_mask_is_computed_from_the_scores(device):
-    """a learned attention bias gets its gradient"""
+    """A learned attention bias gets its gradient"""
 
     def program(device):
         torch.manual_seed(0)

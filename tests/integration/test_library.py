@@ -20,7 +20,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_the_library_computes_what_eager_does(device, name, monkeypatch):
-    """convolutions and their gradients through the host's library on a CPU device, equal to eager, no fallback"""
+    """Convolutions and their gradients through the host's library on a CPU device, equal to eager, no fallback"""
     # No size counts as one too many, so that each layer compiles for itself (lazy_backend/variants.py).
     monkeypatch.setattr("lazy_backend.variants.MAX_COMPILED", 1000)
     images, channels, size, outputs, kernel, stride, padding, dilation, groups = LAYERS[name]
@@ -48,7 +48,7 @@ def test_the_library_computes_what_eager_does(device, name, monkeypatch):
 
 
 def test_an_output_padding_of_a_stride_or_more_stays_generated(agrees):
-    """a transposed convolution whose output is larger than any input with that gradient"""
+    """A transposed convolution whose output is larger than any input with that gradient"""
     x, w = torch.randn(2, 2, 4, 4, 4), torch.randn(2, 2, 4, 5, 6)
 
     def program(device):
