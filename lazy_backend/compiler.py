@@ -11,9 +11,12 @@ offset), ("scalar", index, kind), ("host_scalar", dtype, wrapped, scalar), ("enu
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from codegen import core_calls, externs, schedule
@@ -110,12 +113,28 @@ class FallbackForbidden(NotImplementedError):
     """LAZY_FALLBACK=error, and an op of the window has no lowering."""
 
 
+# Frames that a window's longest chain may take, walked from its end: 512 ops, each of several maps, four frames a map.
+DEEPEST = 20_000
+
+
+@contextlib.contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Lets the compiler walk a chain as long as a window; Python's own limit ends at some 250 maps."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def compiled(source: dict[str, Any], window: Window, family: Family) -> dict[str, Any]:
     """The window's plan with its kernels. A compiler that fails costs speed, not the script: the host runs it then."""
     with _compiling:
         try:
             compiles.note(source)
-            plan = fused(window, family)
+            with deep_recursion():
+                plan = fused(window, family)
             plans.remember(source, plan)
             return plan
         except (NoCompile, FallbackForbidden):
