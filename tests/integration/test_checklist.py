@@ -1,7 +1,6 @@
 """What torch itself expects of an accelerator outside its tree"""
 
 import contextlib
-import os
 import socket
 
 import pytest
@@ -321,4 +320,4 @@ made = {name for name in dir(TestAddPRIVATEUSE1) if name.startswith("test_add")}
 assert made == {"test_add_lazy_float32", "test_add_lazy_int64"}, made
 run_tests()
 """
-    run_python(program, dict(os.environ))
+    run_python(program, {"CI": ""})  # where CI is set, torch's run_tests wants a package for reports
