@@ -8,8 +8,8 @@ from operator import ge
 
 from ops_core.ir import Node
 
-# Multiplications below which a call is not worth waiting for the queue to run empty, some 20 us: about as long as a
-# core takes for this many. benchmarks: CNN demo.
+# Multiplications below which generated kernels win: a call costs at least 100 us (it waits for the kernels before it,
+# and those after it wait for it), which is this many. benchmarks: CNN demo, whose stem and 1x1 shortcuts stay below.
 MIN_CONVOLUTION = 1 << 22
 
 

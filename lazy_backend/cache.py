@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lazy_backend import config
 
 log = logging.getLogger("lazy_backend.cache")
@@ -62,7 +64,8 @@ def kernel_name(mlir: str, device: bytes) -> str:
 def plan_name(window: bytes, device: bytes) -> str:
     """The name of a plan's entry. window: the digest of its description."""
     made_by = version("codegen", "ops_core", "lazy_backend")
-    return hashlib.sha256(b"\0".join((made_by, device, window))).hexdigest() + ".plan"
+    # torch: its decompositions are part of the plan.
+    return hashlib.sha256(b"\0".join((made_by, torch.__version__.encode(), device, window))).hexdigest() + ".plan"
 
 
 def load(name: str) -> bytes | None:

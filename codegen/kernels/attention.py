@@ -28,6 +28,8 @@ TILE_ROWS = 4
 TILE_VECTORS = 4
 # Fewer queries than this (decoding) do not pay for copying the keys: two plain products and a softmax are better.
 FEWEST_QUERIES = 8
+# A longer row of q or v goes the same way: a block would be megabytes of private memory, which PoCL builds for minutes.
+MOST_DEPTH = 512
 
 # Scores are kept in units of log 2: a weight is then a power of two, which takes half the operations of exp.
 LOG2_E, LN_2 = 1 / math.log(2), math.log(2)
@@ -63,7 +65,8 @@ class AttentionSpec(NamedTuple):
 
 def claims(spec: AttentionSpec, caps: Any) -> bool:
     """Whether the kernel is better than two products and a softmax."""
-    return bool(caps.is_cpu) and spec.queries >= FEWEST_QUERIES and spec.keys >= FEWEST_QUERIES
+    few, deep = min(spec.queries, spec.keys), max(spec.depth, spec.value_depth)
+    return bool(caps.is_cpu) and few >= FEWEST_QUERIES and deep <= MOST_DEPTH
 
 
 class Keys(NamedTuple):

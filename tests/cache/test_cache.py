@@ -18,15 +18,6 @@ def on_the_device(device):
         pytest.skip("the cpu compiles nothing")
 
 
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A cache folder of the test's own, for this process."""
-    monkeypatch.setenv("LAZY_CACHE_DIR", str(tmp_path))
-    cache.folder.cache_clear()
-    yield tmp_path / "kernels"
-    cache.folder.cache_clear()
-
-
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
     """A cache folder with what the small case needs, and what the run that filled it printed."""

@@ -17,14 +17,6 @@ ROOT = Path(__file__).parents[2]
 T = ["tensor", 0, 6, [2, 3], [3, 1], 0]
 
 
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    monkeypatch.setenv("LAZY_CACHE_DIR", str(tmp_path))
-    cache.folder.cache_clear()
-    yield tmp_path / "kernels"
-    cache.folder.cache_clear()
-
-
 def test_variables_are_documented_from_their_table():
     assert config.markdown() in (ROOT / "docs" / "environment.md").read_text()
     used = {s.name for s in config.TABLE}

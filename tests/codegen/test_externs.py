@@ -92,3 +92,13 @@ def test_a_result_that_is_kept_in_another_order_is_written_there():
     result, (call,) = planned(build(write))
     assert (call.tensors[0].kind, call.tensors[0].strides) == ("slot", (144, 64 * 144, 12, 1))
     assert len(result.launches) == 2 and not result.temps
+
+
+def test_a_call_may_read_what_the_call_before_it_wrote():
+    def write(c):
+        once = convolution(c.input(IMAGES), c.input(TAPS))
+        c.output(convolution(once, c.input(np.zeros((8, 16, 3, 3), np.float32))))
+
+    result, (first, second) = planned(build(write))
+    assert result.launches == [first, second]
+    assert second.tensors[1] == first.tensors[0], "the executor must not run them side by side"

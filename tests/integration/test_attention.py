@@ -68,3 +68,14 @@ def test_the_gradient_of_a_mask_is_computed_from_the_scores(device):
         return bias.grad.cpu()
 
     torch.testing.assert_close(program(device), program("cpu"), rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_too_long_for_private_memory_goes_the_other_way(device):
+    """Attention with heads of more than 512 numbers: two products and a softmax"""
+
+    def program(device):
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(1, 1, 256, depth).to(device) for depth in (8, 8, 520))
+        return F.scaled_dot_product_attention(q, k, v).cpu()
+
+    torch.testing.assert_close(program(device), program("cpu"), rtol=1e-4, atol=1e-5)

@@ -1,6 +1,10 @@
 """Chains as long as a window: every op needs the one before."""
 
+import threading
+
+import pytest
 import torch
+import torch.nn.functional as F
 
 
 def test_a_window_of_in_place_updates_of_one_tensor(agrees, device):
@@ -24,3 +28,23 @@ def test_a_window_of_maps(agrees):
         return x
 
     agrees(program)
+
+
+@pytest.mark.parametrize("fn", [F.gelu, F.mish])
+def test_a_window_of_functions_of_many_ops_on_a_thread_with_a_small_stack(fn):
+    results = []
+
+    def work():
+        x, y = torch.ones(64), torch.ones(64).to("lazy")
+        for _ in range(512):
+            x, y = fn(x) + 0.3, fn(y) + 0.3
+        results.append((y.cpu(), x))
+
+    before = threading.stack_size(1 << 18)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    torch.testing.assert_close(*results[0], rtol=1e-5, atol=1e-4)

@@ -148,3 +148,25 @@ def test_memory_formats_are_kept_as_in_eager(device, format):
         return y.stride(), torch.relu(x).stride(), (x + 1).stride(), torch.empty_like(x.permute(1, 0, 3, 2)).stride()
 
     assert strides(device) == strides("cpu")
+
+
+# Results of kernels of every kind that nothing reads but in another order of their dims.
+READ_ACROSS = {
+    "nonzero": lambda x: (x > 5).nonzero().t() * 2,
+    "sorted values": lambda x: x.sort(dim=1).values.t() + 1,
+    "sorted places": lambda x: x.sort(dim=0).indices.t() * 2,
+    "topk": lambda x: x.topk(3, dim=1).values.t() * 2,
+    "cumsum": lambda x: x.cumsum(0).t() + 1,
+    "cummax": lambda x: x.cummax(1).indices.t() * 3,
+    "index_put": lambda x: torch.zeros_like(x).index_put((x[:2, 0].long() % 4,), x[:2]).t() * 2,
+    "scatter": lambda x: torch.zeros_like(x).scatter(0, (x[:1] % 4).long(), 1.0).t() + 1,
+    "searchsorted": lambda x: torch.searchsorted(x, x + 1.5).t() * 2,
+    "product": lambda x: (x @ x.t()[:, :3]).t() + 1,
+    "convolution": lambda x: torch.conv1d(x[None], torch.ones(5, 4, 3).to(x.device)).transpose(0, 1) * 2,
+    "softmax": lambda x: x.softmax(1).t().contiguous(),
+}
+
+
+@pytest.mark.parametrize("name", READ_ACROSS)
+def test_a_result_that_is_only_read_across(agrees, name):
+    agrees(lambda device: READ_ACROSS[name](matrix(device)))
