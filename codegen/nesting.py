@@ -37,9 +37,9 @@ def arrange(program: Program) -> Nest:
 
 
 def element_bytes(program: Program) -> int:
-    """Bytes of the widest float that the program computes with, at least 4: what decides how many lanes fit."""
+    """Bytes of the widest number that the program computes with, at least 4: what decides how many lanes fit."""
     kept = [b.dtype for b in program.buffers] + [r.dtype for r in program.reductions]
-    return max([4, *(BY_NAME[d].bytes for d in kept if BY_NAME[d].kind == "f")])
+    return max([4, *(BY_NAME[d].bytes for d in (*kept, *(i.dtype for i in program.instrs)))])
 
 
 def lanes(vector: Var | None, wanted: int) -> int:

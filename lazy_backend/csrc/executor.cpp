@@ -156,6 +156,7 @@ void Executor::forget_plans() {
 }
 
 void Executor::loop() {
+  if (device(index_).props.is_cpu) spare_cores();
   for (;;) {
     {
       std::unique_lock<std::mutex> lock(queue_mutex_);

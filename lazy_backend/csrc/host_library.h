@@ -24,4 +24,7 @@ struct LibraryCall {
 // Runs calls that are independent of each other, in full, on memory that no queued command touches.
 void run_library(Device& device, const std::vector<LibraryCall>& calls);
 
+// Lets the threads of the script's own CPU ops sleep when they have nothing to do. Called once, on a thread that stays.
+void spare_cores();
+
 }  // namespace lazy
