@@ -27,7 +27,7 @@ _ON_HOST = (
 _kept: list[torch.library.Library] = []
 
 
-# Ops whose output's shape lies in the data: Python kernels that read one count and do the rest on the device.
+# Python kernels over other device ops: what reads one count of the data, or asks for an operand's strides.
 _library = torch.library.Library("aten", "IMPL")
 
 
@@ -36,20 +36,22 @@ def open_device() -> None:
     archive.open_from_environment()
     discovery.open_selected()
     archive.record_from_environment()
-    from ops_core.data_dependent import KERNELS, UNMASKED
+    from ops_core import data_dependent, layout_dependent, polynomials
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS
     from ops_core.shapes import register, register_fake
 
     _kept.append(register())
     register_fake()
-    names = ["aten.mode.values", *_ON_HOST, *UNMASKED, *(name for name in record_list() if name not in _NOT_RECORDED)]
+    whole = (name for name in record_list() if name not in _NOT_RECORDED)
+    names = ["aten.mode.values", *_ON_HOST, *data_dependent.UNMASKED, *whole]
     _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in names])
     for name in _ON_HOST:
         _C.mark_host(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch remarks on what is replaced: the recorder has some of them
-        for name, function in KERNELS.items():
+        kernels = data_dependent.KERNELS | layout_dependent.KERNELS | polynomials.KERNELS
+        for name, function in kernels.items():
             _library.impl(name.removesuffix(".default"), function, "PrivateUse1", allow_override=True)
     for base, arguments in STATIC_SCALARS.items():
         for name in (base, base + "_"):
