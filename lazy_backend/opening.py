@@ -13,8 +13,8 @@ from lazy_backend.driver import discovery
 # gradient, for which DTensor has no rule; its parts fuse as well. clone is how conjugate and negative views are
 # resolved: its copy_ looks at their bits.
 _NOT_RECORDED = frozenset({"aten._to_copy.default", "aten._to_copy.out", "aten.linear.default", "aten.clone.default"})
-# The host's: windows that torch serves through kernels outside the dispatcher, and what makes quantized tensors, which
-# the device then refuses.
+# The host's: windows that torch serves through kernels outside the dispatcher, what makes quantized tensors, which the
+# device then refuses, and composites that read their operands' memory as if it were the host's.
 _ON_HOST = (
     "aten.kaiser_window.default",
     "aten.kaiser_window.periodic",
@@ -22,6 +22,15 @@ _ON_HOST = (
     "aten.quantize_per_channel.default",
     "aten.quantize_per_tensor.default",
     "aten.quantize_per_tensor_dynamic.default",
+    "aten._sobol_engine_initialize_state_.default",
+    "aten._sobol_engine_scramble_.default",
+    "aten._sobol_engine_ff_.default",
+    "aten._sobol_engine_draw.default",
+    "aten._grid_sampler_2d_cpu_fallback.default",
+    "aten._grid_sampler_2d_cpu_fallback_backward.default",
+    "aten._reshape_from_tensor.default",
+    "aten._rowwise_prune.default",
+    "aten.choose_qparams_optimized.default",
 )
 # The Meta kernels live as long as their library.
 _kept: list[torch.library.Library] = []
@@ -44,7 +53,7 @@ def open_device() -> None:
     _kept.append(register())
     register_fake()
     whole = (name for name in record_list() if name not in _NOT_RECORDED)
-    names = ["aten.mode.values", *_ON_HOST, *data_dependent.UNMASKED, *whole]
+    names = ["aten.mode.values", "aten.narrow_copy.default", *_ON_HOST, *data_dependent.UNMASKED, *whole]
     _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in names])
     for name in _ON_HOST:
         _C.mark_host(name)

@@ -41,7 +41,12 @@ def masked_select(self: Tensor, mask: Tensor) -> Tensor:
 
 @kernel("masked_select.out")
 def masked_select_out(self: Tensor, mask: Tensor, *, out: Tensor) -> Tensor:
-    """The same into `out`."""
+    """The same into `out`. Raises RuntimeError where that shares memory with an operand."""
+    if any(torch._C._is_alias_of(out, operand) for operand in (self, mask) if operand.device == out.device):
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+            "memory location. Please clone() the tensor before performing the operation."
+        )
     return into(out, masked_select(self, mask))
 
 
