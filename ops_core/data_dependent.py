@@ -42,7 +42,7 @@ def masked_select(self: Tensor, mask: Tensor) -> Tensor:
 @kernel("masked_select.out")
 def masked_select_out(self: Tensor, mask: Tensor, *, out: Tensor) -> Tensor:
     """The same into `out`. Raises RuntimeError where that shares memory with an operand."""
-    if any(torch._C._is_alias_of(out, operand) for operand in (self, mask) if operand.device == out.device):
+    if any(out.untyped_storage()._cdata == operand.untyped_storage()._cdata for operand in (self, mask)):
         raise RuntimeError(
             "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
             "memory location. Please clone() the tensor before performing the operation."

@@ -45,9 +45,9 @@ def _attention_backward(device: str, wide: bool = False) -> Any:
     d = Draw()
     q, k, v, grad = place((*_attention_inputs(d), d.f(2, 2, 5, 4)), device, wide)
     if device == "cpu":
-        leaves = [t.requires_grad_() for t in (q, k, v)]
-        out = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
-        return torch.autograd.grad(out, leaves, grad)
+        q, k, v = (t.requires_grad_() for t in (q, k, v))
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return torch.autograd.grad(out, (q, k, v), grad)
     out, *kept, _ = ATEN._scaled_dot_product_fused_attention_overrideable(q, k, v, None, 0.0, True)
     logsumexp, cum_q, cum_k, max_q, max_k, seed, offset = kept
     wanted = [True, True, True, False]
