@@ -65,15 +65,18 @@ def evaluate(family: Family, x: Tensor, n: Tensor) -> Tensor:
 def _declare(name: str, family: Family) -> None:
     operator = getattr(torch.ops.aten, f"special_{name}").default
 
-    def polynomial(x: Tensor, n: Tensor) -> Tensor:
+    def polynomial(x: Tensor | float, n: Tensor | float) -> Tensor:
         dtype = torch.result_type(x, n)
         dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
         if dtype not in _HERMITE_LIMIT:  # ATen has no kernel of it: raises as eager does
             operator(torch.zeros((), dtype=dtype), torch.zeros((), dtype=dtype))
-        device = n.device if x.device.type == "cpu" else x.device  # either may be a number, as a tensor on the CPU
-        return evaluate(family, *torch.broadcast_tensors(x.to(device, dtype), n.to(device, dtype)))
+        # Either may be a number, or a tensor of one element on the CPU: the other's device counts.
+        devices = [t.device for t in (x, n) if isinstance(t, Tensor)]
+        device = next((d for d in devices if d.type != "cpu"), devices[0])
+        operands = (torch.as_tensor(value, dtype=dtype, device=device) for value in (x, n))
+        return evaluate(family, *torch.broadcast_tensors(*operands))
 
-    def out_face(x: Tensor, n: Tensor, *, out: Tensor) -> Tensor:
+    def out_face(x: Tensor | float, n: Tensor | float, *, out: Tensor) -> Tensor:
         return into(out, polynomial(x, n))
 
     kernel = registrar(KERNELS)

@@ -44,6 +44,13 @@ def test_integers_become_floats_and_nothing_stays_nothing(name):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_either_operand_may_be_a_number(name):
+    operator = getattr(torch.ops.aten, f"special_{name}")
+    close(KERNELS[f"special_{name}.default"](X, 3), operator.n_scalar(X, 3))
+    close(KERNELS[f"special_{name}.default"](0.3, torch.arange(5)), operator.x_scalar(0.3, torch.arange(5)))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_dtype_without_a_kernel_is_refused_in_eagers_words(name):
     with pytest.raises(NotImplementedError, match="not implemented for 'BFloat16'"):
         KERNELS[f"special_{name}.default"](torch.zeros(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16))
