@@ -43,6 +43,7 @@ WRONG = {
         torch.ones(3, device=d), torch.ones(3, device=d)
     ),
     "a narrow copy of a negative length": lambda d: torch.narrow_copy(torch.ones(3, device=d), 0, 1, -2),
+    "a histogram of too few dimensions": lambda d: torch.histogramdd(torch.ones(4, 2, device=d), [3]),
     "a gather into its operand": lambda d: into_itself(torch.gather, d, 0, torch.zeros(3, dtype=torch.long, device=d)),
     "a take into its operand": lambda d: into_itself(torch.take, d, torch.zeros(3, dtype=torch.long, device=d)),
     "selected elements into their operand": lambda d: into_itself(
