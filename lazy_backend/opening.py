@@ -13,8 +13,8 @@ from lazy_backend.driver import discovery
 # gradient, for which DTensor has no rule; its parts fuse as well. clone is how conjugate and negative views are
 # resolved: its copy_ looks at their bits.
 _NOT_RECORDED = frozenset({"aten._to_copy.default", "aten._to_copy.out", "aten.linear.default", "aten.clone.default"})
-# The host's: windows that torch serves through kernels outside the dispatcher, and what makes quantized tensors, which
-# the device then refuses.
+# The host's: windows that torch serves through kernels outside the dispatcher, what makes quantized tensors, which the
+# device then refuses, and composites that read their operands' memory as if it were the host's.
 _ON_HOST = (
     "aten.kaiser_window.default",
     "aten.kaiser_window.periodic",
@@ -22,12 +22,21 @@ _ON_HOST = (
     "aten.quantize_per_channel.default",
     "aten.quantize_per_tensor.default",
     "aten.quantize_per_tensor_dynamic.default",
+    "aten._sobol_engine_initialize_state_.default",
+    "aten._sobol_engine_scramble_.default",
+    "aten._sobol_engine_ff_.default",
+    "aten._sobol_engine_draw.default",
+    "aten._grid_sampler_2d_cpu_fallback.default",
+    "aten._grid_sampler_2d_cpu_fallback_backward.default",
+    "aten._reshape_from_tensor.default",
+    "aten._rowwise_prune.default",
+    "aten.choose_qparams_optimized.default",
 )
 # The Meta kernels live as long as their library.
 _kept: list[torch.library.Library] = []
 
 
-# Ops whose output's shape lies in the data: Python kernels that read one count and do the rest on the device.
+# Python kernels over other device ops: what reads one count of the data, or asks for an operand's strides.
 _library = torch.library.Library("aten", "IMPL")
 
 
@@ -36,20 +45,22 @@ def open_device() -> None:
     archive.open_from_environment()
     discovery.open_selected()
     archive.record_from_environment()
-    from ops_core.data_dependent import KERNELS, UNMASKED
+    from ops_core import data_dependent, layout_dependent, polynomials
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS
     from ops_core.shapes import register, register_fake
 
     _kept.append(register())
     register_fake()
-    names = ["aten.mode.values", *_ON_HOST, *UNMASKED, *(name for name in record_list() if name not in _NOT_RECORDED)]
+    whole = (name for name in record_list() if name not in _NOT_RECORDED)
+    names = ["aten.mode.values", "aten.narrow_copy.default", *_ON_HOST, *data_dependent.UNMASKED, *whole]
     _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in names])
     for name in _ON_HOST:
         _C.mark_host(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch remarks on what is replaced: the recorder has some of them
-        for name, function in KERNELS.items():
+        kernels = data_dependent.KERNELS | layout_dependent.KERNELS | polynomials.KERNELS
+        for name, function in kernels.items():
             _library.impl(name.removesuffix(".default"), function, "PrivateUse1", allow_override=True)
     for base, arguments in STATIC_SCALARS.items():
         for name in (base, base + "_"):

@@ -6,33 +6,17 @@ them. An indexing op reads only where a mask is among its indices; what it calls
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ops_core.untraced import untraced
+from ops_core.device_kernels import Kernel, into, registrar
 
-Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
+kernel = registrar(KERNELS)
 INDEX_DTYPES = (torch.int64, torch.int32, torch.uint8, torch.bool)
 UNMASKED = ("_unsafe_index.Tensor", "_index_put_impl_")
-
-
-def kernel(*names: str) -> Callable[[Kernel], Kernel]:
-    """Register the function for overloads ("nonzero.default")."""
-
-    def register(fn: Kernel) -> Kernel:
-        KERNELS.update(dict.fromkeys(names, untraced(fn)))
-        return fn
-
-    return register
-
-
-def _into(out: Tensor, result: Tensor) -> Tensor:
-    """`result` in an out= argument, resized."""
-    return out.resize_(result.shape).copy_(result)
 
 
 @kernel("nonzero.default")
@@ -45,7 +29,7 @@ def nonzero(self: Tensor) -> Tensor:
 @kernel("nonzero.out")
 def nonzero_out(self: Tensor, *, out: Tensor) -> Tensor:
     """The same into `out`."""
-    return _into(out, nonzero(self))
+    return into(out, nonzero(self))
 
 
 @kernel("masked_select.default")
@@ -57,8 +41,13 @@ def masked_select(self: Tensor, mask: Tensor) -> Tensor:
 
 @kernel("masked_select.out")
 def masked_select_out(self: Tensor, mask: Tensor, *, out: Tensor) -> Tensor:
-    """The same into `out`."""
-    return _into(out, masked_select(self, mask))
+    """The same into `out`. Raises RuntimeError where that shares memory with an operand."""
+    if any(out.untyped_storage()._cdata == operand.untyped_storage()._cdata for operand in (self, mask)):
+        raise RuntimeError(
+            "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+            "memory location. Please clone() the tensor before performing the operation."
+        )
+    return into(out, masked_select(self, mask))
 
 
 def masked(indices: Sequence[Tensor | None]) -> bool:
@@ -116,7 +105,7 @@ def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 @kernel("index.Tensor_out")
 def index_out(self: Tensor, indices: Sequence[Tensor | None], *, out: Tensor) -> Tensor:
     """The same into `out`."""
-    return _into(out, index(self, indices))
+    return into(out, index(self, indices))
 
 
 @kernel("index_put_.default")

@@ -142,8 +142,10 @@ def route_of(op: Op) -> str:
     face = op if _has_rule(op) or op.twin is None else op.twin
     if _has_rule(face) or views.find(face.base, face.func._overloadname) is not None:
         return "core"
-    if op.base in data_dependent_bases() or op.base in _READS:
+    if op.base in reading_bases() or op.base in _READS:
         return "extern"
+    if op.base in composed_bases():
+        return "decomposed"
     if face.base in HOST:
         return "host"
     if face.name in OWN or face.base_name in OWN:
@@ -160,23 +162,26 @@ _VIEW_LIKE = frozenset({"set_", "is_set_to", "_fused_sdp_choice", "resize_", "re
                         "detach_"})  # fmt: skip
 
 _CONVERGES = "iterates until it converges"
-_LAYOUT_BOUND = "its saved factors depend on the strides of the operand"
-_DEGREE = "a recurrence as long as the data says"
 # why a dense op has no lowering
 HOST = {
     "igamma": "hundreds of terms a value", "igammac": "hundreds of terms a value", "from_file": "reads a file",
     "_linalg_eigh": _CONVERGES, "_linalg_svd": _CONVERGES, "linalg_eig": _CONVERGES, "_linalg_eigvals": _CONVERGES,
-    "linalg_eigvals": _CONVERGES, "linalg_lstsq": "rank-revealing factorisations", "_linalg_det": _LAYOUT_BOUND,
-    "_linalg_slogdet": _LAYOUT_BOUND, "_linalg_solve_ex": _LAYOUT_BOUND,
+    "linalg_eigvals": _CONVERGES, "linalg_lstsq": "rank-revealing factorisations",
     "linalg_ldl_factor_ex": "Bunch-Kaufman pivoting", "linalg_ldl_solve": "Bunch-Kaufman pivoting",
-    "special_hermite_polynomial_h": _DEGREE, "special_hermite_polynomial_he": _DEGREE,
-    "special_laguerre_polynomial_l": _DEGREE, "special_legendre_polynomial_p": _DEGREE,
 }  # fmt: skip
 
 
 @cache
-def data_dependent_bases() -> frozenset[str]:
-    """Ops whose shape depends on data: they read once and go on with device ops."""
-    from ops_core.data_dependent import KERNELS
+def reading_bases() -> frozenset[str]:
+    """Ops whose shape or length depends on data: they read once and go on with device ops."""
+    from ops_core import data_dependent, polynomials
 
-    return frozenset(name.split(".")[0] for name in KERNELS)
+    return frozenset(name.split(".")[0] for name in data_dependent.KERNELS | polynomials.KERNELS)
+
+
+@cache
+def composed_bases() -> frozenset[str]:
+    """Ops that call other device ops, as their operands' strides say."""
+    from ops_core import layout_dependent
+
+    return frozenset(name.split(".")[0] for name in layout_dependent.KERNELS)

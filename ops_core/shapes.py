@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from ops_core import dtypes, routes
 from ops_core.ir import Graph, Value
 from ops_core.lowering import NeedsStatic, NotLowerable, lower
+from ops_core.lowering.registry import RULES
 from ops_core.lowering.schema import Op
 from ops_core.untraced import untraced
 
@@ -46,7 +47,7 @@ def without_meta() -> list[Op]:
     names = [name for name in sorted(torch._C._dispatch_get_all_op_names()) if name.startswith("aten::")]
     ops = (routes.overload(name) for name in names if not any(has(name, key) for key in _KEYS))
     lowered = (op for op in ops if routes.route_of(op) in ("core", "decomposed"))
-    return [op for op in lowered if not op.out_names or op.twin is not None]
+    return [op for op in lowered if not op.out_names or op.twin is not None or {op.name, op.base_name} & RULES.keys()]
 
 
 def register() -> torch.library.Library:
@@ -140,6 +141,8 @@ def _resize(op: Op, bound: dict[str, Any], writes: dict[str, Any]) -> None:
 
 def _returned(op: Op, bound: dict[str, Any], outputs: list[Any]) -> Any:
     """What the schema returns: the written arguments themselves, and new tensors for the rest."""
+    if op.returns == ("List[Tensor]",):
+        return [torch.empty(value.shape, dtype=_torch_dtype(value), device="meta") for value in outputs]
     results: list[Any] = []
     for position, spec in enumerate(op.func._schema.returns):
         alias = next((a.name for a in op.func._schema.arguments if _same_alias(a.alias_info, spec.alias_info)), None)

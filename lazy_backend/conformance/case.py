@@ -49,6 +49,7 @@ class Case:
         settle: maps outputs to what two right answers must agree on (the values that tied indices pick).
         tolerance: PyTorch's override for this entry and dtype, if it has one.
         raises: error type and message pattern, for the error variant.
+        calls: the overload that ``run`` calls by name; what torch serves above dispatch modes is seen by nothing else.
     """
 
     variant: str
@@ -57,6 +58,7 @@ class Case:
     settle: Callable[[Any], Any] = _as_is
     tolerance: Tolerance | None = None
     raises: tuple[type[BaseException], str] | None = None
+    calls: str | None = None
 
 
 @dataclass(frozen=True)

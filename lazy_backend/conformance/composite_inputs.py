@@ -1,7 +1,7 @@
 """Arguments for the composite overloads that no database entry fits; in-place and ``out=`` faces follow from these.
 
-Left out, because they read their arguments' memory on the host wherever it is: ``_sobol_engine_*`` (4),
-``_grid_sampler_2d_cpu_fallback*`` (2), ``_reshape_from_tensor``, ``_rowwise_prune``, ``choose_qparams_optimized``.
+Left out: ``pin_memory`` and ``_pin_memory`` (of CPU tensors), ``smm`` (sparse), ``get_gradients`` (of a distributed
+autograd context), ``_wrapped_linear_prepack`` (FBGEMM's format).
 """
 
 from functools import partial
@@ -112,6 +112,10 @@ def _out_parts(d: Draw) -> Call:
     return Call(d.f(6, 2), 2, out=[torch.zeros(2, 2) for _ in range(3)])
 
 
+def _sobol_state() -> torch.Tensor:
+    return torch.ops.aten._sobol_engine_initialize_state_(torch.zeros(3, 30, dtype=torch.int64), 3)
+
+
 def _square(d: Draw) -> torch.Tensor:
     return d.f(3, 3) + 3 * torch.eye(3)
 
@@ -179,6 +183,7 @@ COMPOSITES: dict[str, Inputs] = {
         for name, gates in (("gru", 3), ("lstm", 4), ("rnn_relu", 1), ("rnn_tanh", 1))
     },
     **{f"aten.{name}.default": lambda d: (d.f(3, 4),) for name in ONE_TENSOR},
+    "aten._conj_copy.default": lambda d: (torch.complex(d.f(3, 4), d.f(3, 4)),),
     "aten._fw_primal_copy.default": lambda d: (d.f(3, 4), 0),
     "aten._is_all_true.default": lambda d: (d.b(3, 4),),
     "aten._is_any_true.default": lambda d: (d.b(3, 4),),
@@ -197,9 +202,7 @@ COMPOSITES: dict[str, Inputs] = {
     "aten._convolution_double_backward.default": _double_backward,
     "aten._convolution_mode.default": lambda d: (*_convolution(d)[:4], "same", [1, 1], 1),
     "aten.convolution.default": _convolution,
-    "aten.convolution_overrideable.default": _convolution,
     "aten.convolution_backward.default": lambda d: (*_convolution_backward(d)[:3], [4], *_convolution_backward(d)[3:]),
-    "aten.convolution_backward_overrideable.default": _convolution_backward,
     "aten.conv_tbc.default": lambda d: (d.f(5, 2, 3), d.f(3, 3, 4), d.f(4), 1),
     "aten.conv_tbc_backward.default": lambda d: (d.f(5, 2, 4), d.f(5, 2, 3), d.f(3, 3, 4), d.f(4), 1),
     "aten.slow_conv3d.default": lambda d: (d.f(1, 2, 4, 4, 4), d.f(3, 2, 3, 3, 3), [3, 3, 3], d.f(3)),
@@ -223,7 +226,6 @@ COMPOSITES: dict[str, Inputs] = {
     "aten._reshape_copy.default": lambda d: (d.f(3, 4), [4, 3]),
     "aten._safe_softmax.default": lambda d: (d.f(3, 4), 1),
     "aten._scaled_dot_product_attention_math.default": _attention,
-    "aten._scaled_dot_product_fused_attention_overrideable.default": _attention,
     "aten._thnn_differentiable_gru_cell_backward.default": lambda d: (
         d.f(2, 3),
         *_differentiable_cell(d, 3)[:2],
@@ -304,6 +306,15 @@ COMPOSITES: dict[str, Inputs] = {
     "aten.slice_copy.Tensor": lambda d: (d.f(5, 4), 0, 1, 5, 2),
     "aten.slice_inverse.default": lambda d: (d.f(2, 4), d.f(5, 4), 0, 1, 5, 2),
     "aten.slogdet.default": lambda d: (d.f(3, 3),),
+    "aten._sobol_engine_initialize_state_.default": lambda d: (torch.zeros(3, 30, dtype=torch.int64), 3),
+    "aten._sobol_engine_scramble_.default": lambda d: (_sobol_state(), d.i(2, 3, 30, 30).tril(), 3),
+    "aten._sobol_engine_ff_.default": lambda d: (_int(0, 0, 0), 5, _sobol_state(), 3, 0),
+    "aten._sobol_engine_draw.default": lambda d: (_int(0, 0, 0), 5, _sobol_state(), 3, 0, torch.float32),
+    "aten._grid_sampler_2d_cpu_fallback.default": _grid,
+    "aten._grid_sampler_2d_cpu_fallback_backward.default": lambda d: (d.f(2, 3, 4, 4), *_grid(d)),
+    "aten._reshape_from_tensor.default": lambda d: (d.f(3, 4), _int(4, 3)),
+    "aten._rowwise_prune.default": lambda d: (d.f(4, 3), torch.tensor([True, False, True, True]), torch.int64),
+    "aten.choose_qparams_optimized.default": lambda d: (d.f(16), 16, 20, 0.16, 8),
     "aten.special_gammainc.default": lambda d: (d.u(4) * 5, d.u(4) * 5),
     "aten.special_gammaincc.default": lambda d: (d.u(4) * 5, d.u(4) * 5),
     "aten.split_copy.Tensor": lambda d: (d.f(6, 2), 2),

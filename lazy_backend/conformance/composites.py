@@ -17,6 +17,7 @@ from ops_core.lowering.schema import Argument, Op
 
 from .case import DTYPES, Case, Unit
 from .composite_inputs import ABOUT_THE_DEVICE, COMPOSITES, FIRST_RESULT, ON_CPU
+from .device_programs import PROGRAMS
 from .group_inputs import INPUTS, Call, Draw, Inputs
 from .groups import TOLERANCE, call_overload
 from .operators import FOREACH, samples_of
@@ -32,7 +33,7 @@ def units() -> Iterator[Unit]:
     for op in routes.overloads():
         if routes.class_of(op) not in CLASSES:
             continue
-        dtype = "float32" if _table_name(op) else _first_dtype(_entries().get(_stem(op)))
+        dtype = "float32" if op.name in PROGRAMS or _table_name(op) else _first_dtype(_entries().get(_stem(op)))
         if dtype is not None:
             yield Unit(f"composites/{op.name}:{dtype}", DTYPES[dtype], partial(_cases, op, DTYPES[dtype]))
 
@@ -67,12 +68,15 @@ def _entries() -> dict[str, OpInfo]:
 def _cases(op: Op, dtype: torch.dtype, samples: int, variants: frozenset[str]) -> Iterator[Case]:
     if "forward" not in variants:
         return
+    if op.name in PROGRAMS:
+        yield Case("forward", 0, PROGRAMS[op.name], tolerance=TOLERANCE, calls=op.name)
+        return
     name = _table_name(op)
     call = _with_out(op, TABLE[name](Draw())) if name else _fitting(op, dtype)
     if call is None:
         raise LookupError(f"no sample fits the schema of {op.name}")
     run = partial(call_overload, op.func, call, on_cpu=ON_CPU.get(op.name))
-    yield Case("forward", 0, run, partial(_settled, op.name), TOLERANCE)
+    yield Case("forward", 0, run, partial(_settled, op.name), TOLERANCE, calls=op.name)
 
 
 def _settled(name: str, outputs: Any) -> Any:

@@ -104,7 +104,8 @@ def run_case(unit: Unit, case: Case, device: str, may_blame: bool = True) -> Cas
     status, message = judge(case, unit.dtype, expected, actual)
     result = CaseResult(case.variant, case.index, status, message, host_ops, sorted(overloads.names))
     if status in GOOD and case.variant in TRACEABLE and case.index < TRACED_SAMPLES:
-        result.overloads = sorted(overloads.names | composites_of(case.run))
+        called = {case.calls} if case.calls else set()
+        result.overloads = sorted(overloads.names | composites_of(case.run) | called)
     elif status in BAD and may_blame and not case.raises:  # an error that is not raised is no op's wrong result
         result.blame = blame(case.run, device, unit.dtype)
     if status == "pass" and not overloads.names and not case.raises:

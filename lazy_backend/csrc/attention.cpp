@@ -4,6 +4,7 @@
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
+#include <torch/library.h>
 
 namespace lazy {
 namespace {
@@ -21,6 +22,9 @@ int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
                      query.size(2) * key.size(2) >= kFewestScores;
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
+
+// The op itself too: without a kernel of its own the recorder would take it for something to compute.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_fused_sdp_choice", TORCH_FN(choose)); }
 
 }  // namespace
 }  // namespace lazy

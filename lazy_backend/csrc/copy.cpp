@@ -56,14 +56,6 @@ void record_copy(const at::Tensor& dst, const at::Tensor& src) {
   record(op, &stack);
 }
 
-at::Tensor resolved(const at::Tensor& t) {
-  // Fallthrough for the conjugate and negative keys: the bits are ours to look at.
-  at::Tensor out = t;
-  if (out.is_conj()) out = at::conj_physical(at::_conj(out));
-  if (out.is_neg()) out = at::neg(at::_neg_view(out));
-  return out;
-}
-
 void host_to_device(const at::Tensor& dst, const at::Tensor& src) {
   at::Tensor host = src.expand(dst.sizes()).to(dst.scalar_type()).resolve_conj().resolve_neg();
   if (fills_storage(dst)) {
@@ -87,6 +79,14 @@ void device_to_host(const at::Tensor& dst, const at::Tensor& src) {
 }
 
 }  // namespace
+
+at::Tensor resolved(const at::Tensor& t) {
+  // Fallthrough for the conjugate and negative keys: the bits are ours to look at.
+  at::Tensor out = t;
+  if (out.is_conj()) out = at::conj_physical(at::_conj(out));
+  if (out.is_neg()) out = at::neg(at::_neg_view(out));
+  return out;
+}
 
 void wait_all(int device_index, Cut cause) {
   Executor& ex = executor(device_index);

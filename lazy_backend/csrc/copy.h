@@ -14,6 +14,9 @@ at::Tensor upload(const at::Tensor& host, int device);
 // Cuts, runs everything recorded and waits for the device. Raises a pending device error.
 void wait_all(int device, Cut cause);
 
+// What a conjugate or negative view shows, in memory of its own; any other tensor itself.
+at::Tensor resolved(const at::Tensor& t);
+
 // A CPU tensor over (host visible) or with a copy of the storage of `t`; the device is idle for it.
 at::Tensor host_image(const at::Tensor& t);
 

@@ -25,6 +25,7 @@ struct OpEntry {
   std::atomic<bool> host{false};   // no lowering: runs on the host at once
   std::atomic<bool> warned{false};
   std::atomic<uint64_t> host_calls{0};
+  bool disjoint = false;           // eager refuses an out= that lies in the first operand
 };
 
 OpEntry& op_entry(const c10::OperatorHandle& op);

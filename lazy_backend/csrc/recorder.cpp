@@ -7,11 +7,13 @@
 #include <ATen/core/stack.h>
 #include <ATen/native/Resize.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "copy.h"
 #include "generator.h"
 #include "ops.h"
 #include "recorder.h"
@@ -324,6 +326,8 @@ bool empty_range(const OpEntry&, const c10::IValue* args) {
   return args[2].isInt() && args[1].toInt() >= args[2].toInt();  // random_(from, to); no `to`: up to the dtype's largest
 }
 
+bool no_mask(const OpEntry&, const c10::IValue* args) { return args[1].toTensor().scalar_type() != c10::ScalarType::Bool; }
+
 bool too_lenient(const OpEntry& op, const c10::IValue* args) {
   static const std::unordered_map<std::string, Refuses> refusals = {
       {"aten.mm.default", two_dtypes},          {"aten.bmm.default", two_dtypes},
@@ -331,10 +335,26 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.mv.default", two_dtypes},          {"aten.dot.default", two_dtypes},
       {"aten._softmax.default", dim_out_of_range}, {"aten._log_softmax.default", dim_out_of_range},
       {"aten.max.default", nothing_in},         {"aten.min.default", nothing_in},
-      {"aten.random_.from", empty_range}};
+      {"aten.random_.from", empty_range},
+      {"aten.masked_scatter.default", no_mask},  {"aten.masked_scatter_.default", no_mask}};
   if (op.name.rfind("aten.bitwise_", 0) == 0) return bits_of_floats(op, args);
   const auto found = refusals.find(op.name);
   return found != refusals.end() && found->second(op, args);
+}
+
+// Parameters of a distribution that eager refuses. They are no part of a call's key: asked at each call.
+bool no_distribution(const OpEntry& op, const c10::IValue* args) {
+  using Wrong = bool (*)(double first, double second);
+  static const std::unordered_map<std::string, Wrong> table = {
+      {"aten.uniform_.default", [](double from, double to) { return from > to; }},
+      {"aten.exponential_.default", [](double lambda, double) { return lambda <= 0; }},
+      {"aten.cauchy_.default", [](double, double sigma) { return sigma <= 0; }},
+      {"aten.geometric_.default", [](double p, double) { return p <= 0 || p >= 1; }},
+      {"aten.log_normal_.default", [](double, double std) { return std <= 0; }}};
+  const auto found = table.find(op.name);
+  if (found == table.end()) return false;
+  const auto number = [&](size_t i) { return args[i].isScalar() ? args[i].toScalar().toDouble() : 0.0; };
+  return found->second(number(1), number(2));
 }
 
 void raise_as_eager(const OpEntry& op, const c10::IValue* args, std::exception_ptr error) {
@@ -400,10 +420,11 @@ void check_written(const OpEntry& op, const MetaEntry& meta, const c10::IValue* 
       resized = true;
     }
   }
-  if (!op.pointwise) return;
+  if (!op.pointwise && !op.disjoint) return;
   for (const auto& out : meta.outs) {
     if (out.alias < 0 || !args[out.alias].isTensor()) continue;
     const auto& target = args[out.alias].toTensor();
+    if (op.disjoint) at::assert_no_overlap(target, args[0].toTensor());
     for (size_t i = 0; i < op.nargs; ++i)
       if (static_cast<int>(i) != out.alias && args[i].isTensor() && args[i].toTensor().defined() &&
           args[i].toTensor().device() == target.device())
@@ -484,6 +505,32 @@ void record_view(const OpEntry& op, torch::jit::Stack* stack) {
   }
 }
 
+bool is_lazy_view(const c10::IValue& v) {
+  return v.isTensor() && v.toTensor().defined() && (v.toTensor().is_conj() || v.toTensor().is_neg());
+}
+
+// torch hands conjugate and negative views to matrix products and triangular solves as they are, for libraries that
+// read them so. A node knows no such bits: it gets what the view shows, and a view that it writes is written after it.
+void record_resolved(const OpEntry& op, torch::jit::Stack* stack) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> written;  // the view, what is recorded in its place
+  c10::IValue* args = stack->data() + (stack->size() - op.nargs);
+  for (size_t i = 0; i < op.nargs; ++i) {
+    if (!is_lazy_view(args[i])) continue;
+    const at::Tensor view = args[i].toTensor(), plain = resolved(view);
+    const auto* alias = op.handle.schema().arguments()[i].alias_info();
+    if (alias && alias->isWrite()) written.emplace_back(view, plain);
+    args[i] = plain;
+  }
+  record(op.handle, stack);
+  for (const auto& [view, plain] : written) {
+    view.copy_(plain);
+    for (size_t r = 0; r < op.nreturns; ++r) {
+      auto& result = torch::jit::peek(*stack, r, op.nreturns);
+      if (result.isTensor() && result.toTensor().is_same(plain)) result = view;
+    }
+  }
+}
+
 }  // namespace
 
 const std::string& interned_string(int64_t id) {
@@ -494,9 +541,10 @@ const std::string& interned_string(int64_t id) {
 void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   OpEntry& op = op_entry(handle);
   if (op.view) return record_view(op, stack);
+  c10::IValue* args = stack->data() + (stack->size() - op.nargs);
+  if (C10_UNLIKELY(std::any_of(args, args + op.nargs, is_lazy_view))) return record_resolved(op, stack);
   if (op.host.load(std::memory_order_relaxed)) return run_on_host(op, stack);
 
-  c10::IValue* args = stack->data() + (stack->size() - op.nargs);
   upload_indices(op, args);
 
   // A Meta kernel written in Python may come back here through another op: keep one Call per depth.
@@ -548,6 +596,7 @@ void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
     }
   }
   if (op.seeded) {
+    if (no_distribution(op, args)) raise_as_eager(op, args, nullptr);
     const at::Generator* generator = nullptr;
     for (size_t i = 0; i < op.nargs; ++i)
       if (args[i].isGenerator()) {

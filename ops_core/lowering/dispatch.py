@@ -109,7 +109,7 @@ def _through_out(op: Op, twin: Op | None, bound: dict[str, Any]) -> Effects:
     first = targets[0][0] if isinstance(targets[0], list) else targets[0]
     takes_dtype = any(a.name == "dtype" for a in twin.arguments)
     explicit = any(a.name == "dtype" for a in op.arguments)
-    if takes_dtype and inner.get("dtype") is None and (not explicit or op.base in _DTYPE_FROM_OUT):
+    if takes_dtype and (not explicit or (inner.get("dtype") is None and op.base in _DTYPE_FROM_OUT)):
         inner["dtype"] = torch_dtype(first)
     return _into(op, targets, run(twin, inner))
 

@@ -16,7 +16,7 @@ LARGEST = 64
 def _check(x: Arr) -> tuple[int, int]:
     """(rows, columns) of a float matrix that is small enough."""
     m, n = x.shape[-2:]
-    if not x.is_float or max(m, n) > LARGEST or x.numel == 0:
+    if not x.is_float or max(m, n) > LARGEST:
         raise NotLowerable(f"a factorisation of {m} x {n} {x.dtype}")
     return m, n
 
@@ -52,6 +52,11 @@ def eye(n: int, dtype: str, m: int | None = None) -> Arr:
 
 def _like_batch(x: Arr, batch: tuple[int, ...]) -> Arr:
     return x.expand(*batch, *x.shape[-2:])
+
+
+def _joined(columns: list[Arr], batch: tuple[int, ...], dtype: str) -> Arr:
+    """The columns' numbers side by side, [..., count]; an empty matrix has none."""
+    return A.cat(columns, -1).to(dtype) if columns else A.full((*batch, 0), 0, dtype)
 
 
 def cholesky(a: Arr) -> tuple[Arr, Arr]:
@@ -97,7 +102,7 @@ def lu(a: Arr) -> tuple[Arr, Arr, Arr]:
         info = where(zero.reshape(*info.shape) & info.eq(0), j + 1, info)
         factor = where(zero, _column(a, j), _column(a, j) / pivot)
         a = where((i > j) & (k > j), a - factor * _row(a, j), where((i > j) & k.eq(j), factor, a))
-    return a, A.cat(pivots, -1).to("i32"), info
+    return a, _joined(pivots, a.shape[:-2], "i32"), info
 
 
 @rule("linalg_lu_factor_ex")
@@ -209,6 +214,20 @@ def _lu_solve(LU, pivots, B, left=True, adjoint=False):
     return lu_solve(LU, pivots, B, adjoint) if left else mt(lu_solve(LU, pivots, mt(B), not adjoint))
 
 
+def _solve_ex(**bound):
+    a, b, left = bound["A"], bound["B"], bound["left"]
+    if bound["check_errors"]:
+        raise NotLowerable("errors that the call itself reports")
+    vectors = b.ndim == 1 or (a.ndim - 1 == b.ndim and a.shape[:-1] == b.shape)
+    right = b.unsqueeze(-1) if vectors else b
+    data, pivots, info = lu(a)
+    x = lu_solve(data, pivots, right, False) if left else mt(lu_solve(data, pivots, mt(right), True))
+    return x.squeeze(-1) if vectors else x, data, pivots, info
+
+
+rule("_linalg_solve_ex")(_solve_ex)
+
+
 def _inv_ex(**bound):
     a = bound["A"]
     data, pivots, info = lu(a)
@@ -248,7 +267,7 @@ def householder(a: Arr) -> tuple[Arr, Arr]:
         w = (v * a).sum(-2, True)
         a = where(k > j, a - tau * v * w, where(k.eq(j), where(i.eq(j), beta, where(i > j, v, column)), a))
         taus.append(tau.reshape(*tau.shape[:-2], 1))
-    return a, A.cat(taus, -1)
+    return a, _joined(taus, a.shape[:-2], a.dtype)
 
 
 def reflect(reflectors: Arr, tau: Arr, x: Arr, transpose: bool) -> Arr:

@@ -402,6 +402,8 @@ def _columns(x: Arr) -> list[Arr]:
 
 @rule("_histogramdd_bin_edges")
 def _histogramdd_bin_edges(self, bins, range=None, weight=None, density=False):
+    if len(bins) != self.shape[-1]:
+        raise RuntimeError("histogramdd: The size of bins must be equal to the innermost dimension of the input.")
     pairs = [None] * len(bins) if range is None else list(zip(range[::2], range[1::2], strict=False))
     return [
         _edges(*_range_of(x, given), n, self.dtype) for x, n, given in zip(_columns(self), bins, pairs, strict=False)

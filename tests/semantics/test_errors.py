@@ -34,7 +34,34 @@ WRONG = {
     "a float as an index": lambda d: torch.ones(3, device=d)[torch.tensor([0.5], device=d)],
     "topk beyond the size": lambda d: torch.ones(3, device=d).topk(5),
     "a multinomial of zeros": lambda d: torch.multinomial(torch.zeros(0, device=d), 1),
+    "a uniform range the wrong way round": lambda d: torch.ones(3, device=d).uniform_(3.0, -1.0),
+    "an exponential distribution of a negative rate": lambda d: torch.ones(3, device=d).exponential_(-0.5),
+    "a cauchy distribution of a negative width": lambda d: torch.ones(3, device=d).cauchy_(0.0, -0.5),
+    "a geometric distribution of an impossible chance": lambda d: torch.ones(3, device=d).geometric_(1.5),
+    "a log normal distribution of a negative width": lambda d: torch.ones(3, device=d).log_normal_(0.0, -0.5),
+    "a mask of numbers": lambda d: torch.ones(3, device=d).masked_scatter_(
+        torch.ones(3, device=d), torch.ones(3, device=d)
+    ),
+    "a narrow copy of a negative length": lambda d: torch.narrow_copy(torch.ones(3, device=d), 0, 1, -2),
+    "a histogram of too few dimensions": lambda d: torch.histogramdd(torch.ones(4, 2, device=d), [3]),
+    "a gather into its operand": lambda d: into_itself(torch.gather, d, 0, torch.zeros(3, dtype=torch.long, device=d)),
+    "a take into its operand": lambda d: into_itself(torch.take, d, torch.zeros(3, dtype=torch.long, device=d)),
+    "selected elements into their operand": lambda d: into_itself(
+        torch.masked_select, d, torch.ones(3, dtype=torch.bool, device=d)
+    ),
 }
+
+
+def into_itself(function, device, *args):
+    x = torch.ones(3, device=device)
+    return function(x, *args, out=x)
+
+
+def test_a_distribution_is_checked_at_each_call(device):
+    x = torch.ones(3, device=device)
+    x.uniform_(0.0, 1.0)
+    with pytest.raises(RuntimeError, match="uniform_ expects"):
+        x.uniform_(1.0, 0.0)
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -55,6 +55,29 @@ def test_conj_and_neg_views_reach_the_cpu(agrees):
     agrees(program)
 
 
+PRODUCTS = {
+    "mm": lambda a, b, v: a.mH @ b,
+    "bmm": lambda a, b, v: torch.bmm(a.mH[None], b[None]),
+    "addmm": lambda a, b, v: torch.addmm(b[:2].conj(), a[:, :2].mH, b.conj()),
+    "addmm_": lambda a, b, v: b.clone().conj().addmm_(a[:, :3].mT, b),
+    "dot": lambda a, b, v: torch.dot(v.conj(), v),
+    "vdot": lambda a, b, v: torch.vdot(v.conj(), v),
+    "a negative view": lambda a, b, v: a.conj().imag.T @ b.real,
+    "solve_triangular": lambda a, b, v: torch.linalg.solve_triangular(a[:, :3].mH, b.conj(), upper=True),
+    "eigenvectors' gradient": lambda a, b, v: torch.linalg.solve(a[:, :3].mH, a[:, :3].mH @ b),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_and_solves_take_conj_and_neg_views(agrees, name):
+    def program(device):
+        generator = torch.Generator().manual_seed(3)
+        a, b = (torch.randn(3, n, dtype=torch.complex64, generator=generator).to(device) for n in (4, 3))
+        return PRODUCTS[name](a, b, a[0])
+
+    agrees(program)
+
+
 def test_a_conj_view_is_copied_into(agrees):
     def program(device):
         x = torch.zeros(2, dtype=torch.complex64, device=device)
