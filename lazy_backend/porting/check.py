@@ -202,7 +202,7 @@ def run(
         report.device, report.level = facts.get("device", report.device), facts.get("level", report.level)
         report.finished.append(stage.number)
         report.save(path)
-        if stage.number == 0 and report.of(0, "fail"):
+        if not report.level or (stage.number == 0 and report.of(0, "fail")):
             break  # nothing can be said about a device that does not open
     report.results.sort(key=lambda r: r.stage)
     return report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import keyword
 import re
 from pathlib import Path
 
@@ -25,7 +26,7 @@ FILES = {
 
 def scaffold(name: str, level: int, language: Language, folder: Path) -> Path:
     """Write the package into folder/name. Raises ValueError for a bad name, FileExistsError where one is there."""
-    if not name.isidentifier():
+    if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r} is no Python identifier")
     root = folder / name
     (root / name).mkdir(parents=True)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from port_hostc import SOURCE
+from typer.testing import CliRunner
 
+from lazy_backend.cli import COMMANDS, app
 from lazy_backend.driver import cc
 from lazy_backend.porting import show
 from lazy_backend.porting.check import Report, Result, run
@@ -147,8 +149,9 @@ def test_an_editable_install_is_a_path_entry_which_the_folder_around_it_cannot_h
 
 
 def test_skeletons_refuse_bad_names_and_do_not_overwrite(tmp_path):
-    with pytest.raises(ValueError, match="no Python identifier"):
-        scaffold("my chip", 1, Language.c, tmp_path)
+    for name in ("my chip", "class"):
+        with pytest.raises(ValueError, match="no Python identifier"):
+            scaffold(name, 1, Language.c, tmp_path)
     scaffold("mychip", 1, Language.c, tmp_path)
     with pytest.raises(FileExistsError):
         scaffold("mychip", 1, Language.c, tmp_path)
@@ -234,6 +237,20 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path):
 def test_a_single_stage_learns_the_level_first(tmp_path):
     report = run("hostc", [3], tmp_path / "report.json", fresh=True)
     assert report.level == 2 and report.finished == [0, 3] and len(report.of(3, "pass")) == len(checks_of(STAGES[3]))
+
+
+@pytest.mark.parametrize("driver, words", [("nosuch", "announced: opencl"), ("/no/such.so", "cannot open shared")])
+def test_a_driver_that_does_not_load_fails_stage_0_and_nothing_else_is_tried(tmp_path, driver, words):
+    report = run(driver, [], tmp_path / "report.json", fresh=True)
+    assert {r.stage for r in report.results} == {0} and report.of(0, "fail")[0].name == "loads"
+    assert words in report.of(0, "fail")[0].text and not report.passed and words in show.text(report)
+
+
+def test_the_commands_of_the_kit_are_listed_and_refuse_a_stage_that_there_is_not():
+    text = CliRunner().invoke(app, ["--help"]).output
+    assert all(re.search(rf"\b{name}\b +[A-Z]", text) for name in COMMANDS), text
+    done = CliRunner().invoke(app, ["port", "check", "hostc", "--stage", "9"])
+    assert done.exit_code == 2 and "less than or equal to 8" in done.output
 
 
 def test_a_stage_that_was_cut_off_has_not_passed_and_goes_on(tmp_path):
