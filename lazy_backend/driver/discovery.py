@@ -57,9 +57,14 @@ def from_factory(name: str, factory: Callable[[], Driver | str | Path]) -> Loade
     return Loaded(name, table(made) if isinstance(made, Driver) else load_library(str(made)))
 
 
+def selected() -> str:
+    """The name or path of the process's driver: LAZY_DRIVER, else OpenCL."""
+    return os.environ.get("LAZY_DRIVER") or DEFAULT
+
+
 def select() -> Loaded:
-    """The process's driver: LAZY_DRIVER, else OpenCL."""
-    return load(os.environ.get("LAZY_DRIVER") or DEFAULT)
+    """The process's driver."""
+    return load(selected())
 
 
 _opening = threading.Lock()
