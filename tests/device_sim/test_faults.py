@@ -108,7 +108,19 @@ def test_plans_are_read_from_toml_and_checked(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text('[[fault]]\nkind = "hang"\nat = 4\n')
     assert faults.load(str(path)).faults == [Fault("hang", at=4)]
-    for text, reason in (('kind = "melts"\nat = 1', "unknown fault"), ('kind = "hang"', "say at = n"), ("x = 1", "x")):
+    wrong = {
+        'kind = "melts"\nat = 1': "unknown fault",
+        'kind = "hang"': "say at = n",
+        'kind = "hang"\nat = "third"': "count calls from 1",
+        'kind = "hang"\nevery = -1': "count calls from 1",
+        'kind = "hang"\nat = 1\nkernel = "soft("': "no regular expression",
+        'kind = "slow_build"\nat = 1\nseconds = -3': "is no time",
+        "x = 1": "x",
+    }
+    for text, reason in wrong.items():
         path.write_text(f"[[fault]]\n{text}\n")
         with pytest.raises(BadPlan, match=reason):
             faults.load(str(path))
+    path.write_text('[[faults]]\nkind = "hang"\nat = 4\n')
+    with pytest.raises(BadPlan, match=r"made of \[\[fault\]\] tables, not of faults"):
+        faults.load(str(path))

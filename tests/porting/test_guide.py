@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from port_hostc import SOURCE
 from typer.testing import CliRunner
 
+from device_sim import faults
 from lazy_backend.cli import COMMANDS, app
 from lazy_backend.driver import cc
 from lazy_backend.porting import show
@@ -105,6 +107,27 @@ def test_the_guide_followed_to_the_letter(tmp_path):
     assert "write alloc_memory" in output["python -m lazy_backend port check mychip"]
     losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", printed[-1][2])]
     assert written <= 400 and len(losses) >= 2 and losses[-1] < losses[0] - 0.5, "the demo trains"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "command", [c for block in re.findall(r"```sh\n(.*?)```", LATER, re.S) for c in block.splitlines()]
+)
+def test_the_simulators_commands_predict(tmp_path, command):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    command = command.replace("python ", f"{sys.executable} ", 1)
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "us predicted" in done.stdout, done.stdout + done.stderr
+    values = re.findall(r"--sweep (\w+)=([\d,]+)", command)
+    wanted = [f"{key}={value}" for key, listed in values for value in listed.split(",")]
+    assert re.findall(r"^ +(\w+=\d+) +[\d,]+ us  #+$", done.stdout, re.M) == wanted
+    assert all((tmp_path / path).exists() for path in re.findall(r"out/sim/\S+\.\w+", done.stdout))
+
+
+def test_the_guides_fault_plan_is_one():
+    (plan,) = re.findall(r"```toml\n(.*?)```", LATER, re.S)
+    assert faults.Plan([faults.Fault(**entry) for entry in tomllib.loads(plan)["fault"]]).faults
 
 
 @pytest.mark.slow
@@ -239,6 +262,14 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path):
 def test_a_single_stage_learns_the_level_first(tmp_path):
     report = run("hostc", [3], tmp_path / "report.json", fresh=True)
     assert report.level == 2 and report.finished == [0, 3] and len(report.of(3, "pass")) == len(checks_of(STAGES[3]))
+
+
+def test_results_of_another_driver_of_the_same_file_name_are_not_gone_on_with(tmp_path):
+    path = tmp_path / "driver.json"
+    passed = [Result(s.number, "c", "t", "pass") for s in STAGES]
+    Report("/one/driver.so", 2, "one", passed, [s.number for s in STAGES]).save(path)
+    assert run("/one/driver.so", [], path, fresh=False).passed
+    assert not run("/two/driver.so", [], path, fresh=False).passed and Report.load(path).driver == "/two/driver.so"
 
 
 @pytest.mark.parametrize("driver, words", [("nosuch", "announced: opencl"), ("/no/such.so", "cannot open shared")])
