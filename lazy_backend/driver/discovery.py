@@ -54,6 +54,8 @@ def load(name: str) -> Loaded:
 def from_factory(name: str, factory: Callable[[], Driver | str | Path]) -> Loaded:
     """What an entry point's function stands for."""
     made = factory()
+    if not isinstance(made, (Driver, str, Path)):
+        raise Unsupported(f"the entry point {name} gave {made!r}: it must return a Driver, or a shared library's path")
     return Loaded(name, table(made) if isinstance(made, Driver) else load_library(str(made)))
 
 

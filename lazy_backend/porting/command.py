@@ -28,7 +28,8 @@ def new(
         made = scaffold(name, level, language, folder)
     except (ValueError, FileExistsError) as error:
         raise typer.BadParameter(str(error)) from None
-    print(f"wrote {made}\nnext: pip install --no-build-isolation -e {made} && python -m lazy_backend port check {name}")
+    install = f"pip install --no-build-isolation --no-deps -e {made}"
+    print(f"wrote {made}\nnext: {install} && python -m lazy_backend port check {name}")
 
 
 @app.command()

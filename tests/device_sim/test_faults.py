@@ -97,6 +97,19 @@ def test_a_flipped_bit_is_not_noticed_by_the_device():
     assert (chip.get(chip.a).view(np.uint32) != chip.x.view(np.uint32)).sum() == 1
 
 
+def test_a_flipped_bit_of_a_copy_to_the_host_is_the_hosts_alone():
+    chip = Chip(Fault("flip_bits", at=2))
+    assert (chip.get(chip.a).view(np.uint32) != chip.x.view(np.uint32)).sum() == 1
+    assert (chip.get(chip.a) == chip.x).all(), "the device's memory is as it was"
+
+
+def test_queues_that_live_side_by_side_have_numbers_of_their_own():
+    chip = device()
+    first, second = chip.queue_create(), chip.queue_create()
+    chip.queue_destroy(first)
+    assert chip.queue_create().number != second.number
+
+
 def test_faults_can_be_aimed_at_kernels_and_repeat():
     plan = faults.Plan([Fault("launch_failed", every=2, kernel="soft.*")])
     assert [bool(plan.strike("kernel", name)) for name in ("softmax", "add", "softmax", "softmax", "softmax")] == [
