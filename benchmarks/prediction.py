@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from codegen import schedule
-from codegen.plan import Plan, SlotInfo
+from codegen.plan import Launch, Plan, SlotInfo
 from device_sim import chip as chips
 from device_sim.chip import Chip
 from device_sim.clock import Step, replay
 from device_sim.cost import kernel_work
 from lazy_backend.driver.base import Buffer
 from lazy_backend.porting.bench import Bench
-from lazy_backend.porting.execute import Runner
-from lazy_backend.porting.stages.performance import graph_of, seconds
+from lazy_backend.porting.execute import Runner, graph_of, seconds
 from ops_core.ir import Graph
 
 REPEAT, ROUNDS = 20, 8  # the least of many rounds: other work on the machine only ever adds
@@ -68,6 +67,7 @@ class _Sized(NamedTuple):
 def steps(plan: Plan, sizes: dict[int, int]) -> Iterator[Step]:
     """The plan's launches as the simulator would write them down."""
     for launch in plan.launches:
+        assert isinstance(launch, Launch)
         kernel = plan.kernels[launch.kernel]
         args: list[Any] = []
         for arg in launch.args:
@@ -93,7 +93,7 @@ def main() -> None:
     print("| workload | measured us | predicted us | error |\n| --- | --- | --- | --- |")
     errors = []
     for w in WORKLOADS:
-        graph = graph_of(w.op, w.shapes, w.out, **w.attrs)
+        graph = graph_of(w.op, [(shape, "f32") for shape in w.shapes], [(w.out, "f32")], w.attrs)
         sizes = {i: 4 * math.prod(shape) for i, shape in enumerate([*w.shapes, w.out])}
         mems = {slot: bench.alloc(n) for slot, n in sizes.items()}
         runner = Runner(bench, graph, mems, sizes)

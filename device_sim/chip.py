@@ -119,14 +119,19 @@ def load(chip: str) -> Chip:
         raise BadChip(f"no chip {chip!r}; there are {', '.join(names())}, or give a .toml file") from None
     except tomllib.TOMLDecodeError as error:
         raise BadChip(f"{path}: {error}") from None
-    for key in values:
-        _known(key)
-    try:
-        return validate(Chip(**values))
-    except TypeError as error:
-        raise BadChip(f"{path}: {error}") from None
+    for key, value in values.items():
+        kind = _known(key)
+        if type(value) not in _TYPES.get(kind, (dict,)):
+            raise BadChip(f"{path}: {key}: {value!r} is no {kind}")
+    rates = values.get("peak_gflops", {})
+    if wrong := [dtype for dtype, rate in rates.items() if type(rate) not in _TYPES["float"]]:
+        raise BadChip(f"{path}: peak_gflops.{wrong[0]}: {rates[wrong[0]]!r} is no float")
+    if missing := {"name", "kind"} - set(values):
+        raise BadChip(f"{path}: {' and '.join(sorted(missing))} must be given")
+    return validate(Chip(**values))
 
 
+_TYPES: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _PARSE: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "bool": lambda text: text.lower() in ("1", "true")}
 
 
@@ -138,6 +143,8 @@ def with_settings(chip: Chip, settings: Iterable[str]) -> Chip:
             raise BadChip(f"{setting!r} is not key=value")
         base, _, dtype = key.partition(".")
         kind = _known(base)
+        if bool(dtype) != (base == "peak_gflops"):
+            raise BadChip(f"{key!r}: peak_gflops has a value for each dtype, the others have one")
         try:
             value = _PARSE.get(kind, float)(text)
         except ValueError:

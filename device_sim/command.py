@@ -13,13 +13,15 @@ import typer
 
 from . import chip as chips
 from .clock import Clock, Step, Work, replay
+from .faults import BadPlan
+from .faults import load as load_plan
 from .report import summary, sweep_page
 
 _BAR = 40  # characters of a sweep's longest bar
 
 
 def sim(
-    script: Annotated[Path, typer.Argument(help="Python script that uses the lazy device.")],
+    script: Annotated[Path, typer.Argument(exists=True, help="Python script that uses the lazy device.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="The script's own arguments.")] = None,
     chip: Annotated[str, typer.Option(help=f"Description: {', '.join(chips.names())}, or a .toml file.")] = "gpu_mid",
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value of the description.")] = None,
@@ -31,7 +33,12 @@ def sim(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run a script on a simulated chip: predicted time, roofline, timeline; what-if by --set and --sweep."""
-    description = chips.with_settings(chips.load(chip), set_ or [])
+    try:
+        description = chips.with_settings(chips.load(chip), set_ or [])
+        load_plan(faults)
+        settings = swept_settings(description, sweep)
+    except (chips.BadChip, BadPlan) as error:
+        raise typer.BadParameter(str(error)) from None
     driver = "simnpu" if description.kind == "npu" else "simgpu"
     env = {"LAZY_DRIVER": driver, "LAZY_SIM_CHIP": chip, "LAZY_SIM_SET": ",".join(set_ or [])}
     env |= {"LAZY_SIM_FAULTS": faults}
@@ -39,9 +46,9 @@ def sim(
     code = run(command, env, out)
     found: dict[str, Any] = {"devices": json.loads((out / "report.json").read_text())}
     if sweep.startswith("window="):
-        found["sweep"] = windows(command, env, sweep.removeprefix("window=").split(","), out)
+        found["sweep"] = windows(command, env, settings, out)
     elif sweep:
-        found["sweep"] = swept(description, read_trace(out / "trace.json"), sweep)
+        found["sweep"] = swept(description, read_trace(out / "trace.json"), settings)
     if sweep:
         (out / "sweep.html").write_text(sweep_page(description, found["sweep"]))
     print(json.dumps(found, indent=1) if as_json else text(found, out))
@@ -52,19 +59,33 @@ def run(command: list[str], env: dict[str, str], out: Path) -> int:
     """Run a script with its report in a folder; its exit status. Exits where it used no simulated device."""
     (out / "report.json").unlink(missing_ok=True)
     code = subprocess.run(command, env={**os.environ, **env, "LAZY_SIM_REPORT": str(out)}).returncode
-    if not (out / "report.json").exists():
-        print(f"{command[1]} used no simulated device", file=sys.stderr)
+    if not (out / "report.json").exists() or not json.loads((out / "report.json").read_text()):
+        if not code:  # a script that failed has said why
+            print(f"{command[1]} used no simulated device", file=sys.stderr)
         raise typer.Exit(code or 1)
     return code
 
 
-def windows(command: list[str], env: dict[str, str], lengths: list[str], out: Path) -> list[dict[str, Any]]:
+def swept_settings(chip: chips.Chip, sweep: str) -> list[str]:
+    """The settings of `key=a,b,c`, one a value; none for an empty text. Raises `BadChip` before anything has run."""
+    key, equals, values = sweep.partition("=")
+    settings = [f"{key}={value}" for value in values.split(",")] if equals else [sweep] * bool(sweep)
+    for setting in settings:
+        if key != "window":
+            chips.with_settings(chip, [setting])
+        elif not (value := setting.removeprefix("window=")).isdecimal() or int(value) < 1:
+            raise chips.BadChip(f"{setting!r}: a window has 1 op or more")
+    return settings
+
+
+def windows(command: list[str], env: dict[str, str], settings: list[str], out: Path) -> list[dict[str, Any]]:
     """The script once more for each greatest length of a window: what recording further ahead, and fusing, buys."""
     rows = []
-    for length in lengths:
+    for setting in settings:
+        length = setting.removeprefix("window=")
         folder = out / f"window_{length}"
         run(command, {**env, "LAZY_WINDOW": length}, folder)
-        rows.append({"setting": f"window={length}", **json.loads((folder / "report.json").read_text())[0]})
+        rows.append({"setting": setting, **json.loads((folder / "report.json").read_text())[0]})
     return rows
 
 
@@ -73,14 +94,13 @@ def read_trace(path: Path) -> list[Step]:
     return [Step(**{**entry, "work": Work(**entry["work"])}) for entry in json.loads(path.read_text())[0]]
 
 
-def swept(chip: chips.Chip, trace: list[Step], sweep: str) -> list[dict[str, Any]]:
-    """The trace replayed at each value of `key=a,b,c`: what the clock says, without running the script again."""
-    key, _, values = sweep.partition("=")
+def swept(chip: chips.Chip, trace: list[Step], settings: list[str]) -> list[dict[str, Any]]:
+    """The trace replayed with each `key=value`: what the clock says, without running the script again."""
     rows = []
-    for value in values.split(","):
-        changed = chips.with_settings(chip, [f"{key}={value}"])
+    for setting in settings:
+        changed = chips.with_settings(chip, [setting])
         clock: Clock = replay(changed, trace)
-        rows.append({"setting": f"{key}={value}", **summary(changed, clock)})
+        rows.append({"setting": setting, **summary(changed, clock)})
     return rows
 
 

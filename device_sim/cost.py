@@ -2,13 +2,15 @@
 
 Generated kernels are regular: one operation a line, one new name a line, loops with computable bounds. So a line costs
 its operator times its lanes times the turns of the loops around it; and an access moves the elements that differ with
-the loops and ids its index depends on. Ids count as 0 where a bound needs a number: one work-item stands for all.
+the loops and ids its index depends on. Ids count as 0 where a bound needs a number: one work-item stands for all, and
+does not go where its conditions do not lead.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
 import re
 from collections import Counter, defaultdict
 from typing import Any
@@ -26,6 +28,9 @@ _FOR = re.compile(r"for \(\w+ (\w+) = ([^;]+); \w+ < ([^;]+); (?:\w+ \+= ([^;)]+
 _DEFINE = re.compile(rf"^{_TYPE} (?P<name>\w+) = (?P<value>.*);$")
 _SPECIAL = re.compile(r"\b(?:exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|erf|erfc|sqrt|rsqrt|atan2?)f?\(")
 _CHOICE = re.compile(r"\((\w+) < (\w+)\) \? (\w+) : (\w+)")
+_IF = re.compile(r"if \((\w+)\) \{")
+_COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
+_COMPARISON = re.compile(rf"(.+?) ({'|'.join(_COMPARE)}) (.+)")
 _VECTOR_LOAD = re.compile(r"_at \*|\bvload\d")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _OPERATOR = re.compile(r" (?:[-+*/<>|&^?]|[<>=!]=) ")
@@ -89,19 +94,25 @@ class _Walk:
         self._walk(body)
 
     def _walk(self, body: str) -> None:
-        outer: list[tuple[float, int]] = []
+        outer: list[tuple[float, int, bool]] = []  # turns and loops around a block; whether it is a branch taken
         for line in map(str.strip, body.splitlines()):
             if loop := _FOR.search(line):
-                outer.append((self.turns, len(self.loops)))
+                outer.append((self.turns, len(self.loops), False))
                 self.turns *= self._enter(*loop.groups())
             elif line.startswith("}"):
+                taken = False
                 if outer:
-                    self.turns, depth = outer.pop()
+                    self.turns, depth, taken = outer.pop()
                     del self.loops[depth:]
                 if line.endswith("{"):
-                    outer.append((self.turns, len(self.loops)))
+                    outer.append((self.turns, len(self.loops), False))
+                    if (
+                        taken
+                    ):  # the rest of a row, say, where the vectors end: the work-item that stands for all has none
+                        self.turns = 0.0
             elif line.endswith("{"):
-                outer.append((self.turns, len(self.loops)))
+                branch = _IF.fullmatch(line)
+                outer.append((self.turns, len(self.loops), bool(branch and self.values.get(branch[1]))))
             else:
                 self._line(line)
 
@@ -130,6 +141,12 @@ class _Walk:
         except (ArithmeticError, SyntaxError, TypeError):
             return None
 
+    def _compared(self, text: str) -> int | None:
+        """Whether a comparison of two known numbers holds."""
+        match = _COMPARISON.fullmatch(text)
+        left, right = (self._value(match[1]), self._value(match[3])) if match else (None, None)
+        return None if match is None or left is None or right is None else int(_COMPARE[match[2]](left, right))
+
     def _dependence(self, text: str) -> frozenset[str]:
         """The loops and ids that an expression varies with."""
         names = (self.depends.get(name, frozenset()) for name in _NAME.findall(text))
@@ -142,7 +159,8 @@ class _Walk:
         if define := _DEFINE.match(line):
             self.depends[define["name"]] = self._dependence(define["value"])
             self.formulas[define["name"]] = define["value"]
-            if (value := self._value(define["value"])) is not None:
+            value = self._compared(define["value"]) if define["type"] == "bool" else self._value(define["value"])
+            if value is not None:
                 self.values[define["name"]] = value
         for dtype, count in _line_flops(self.source, line).items():
             self.flops[dtype] += count * self.turns

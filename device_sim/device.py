@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes as ct
+import itertools
 import os
 import threading
 from collections import deque
@@ -56,11 +57,12 @@ class Settings:
 
 @dataclass(eq=False)
 class Command:
-    """Something queued: run() does it; reads and writes: the memory it names."""
+    """Something queued: run() does it. uses: the memory it names; into: the address that a copy writes first, or 0."""
 
     name: str
     run: Callable[[], None]
     uses: tuple[Allocation, ...] = ()
+    into: int = 0
 
 
 @dataclass(eq=False)
@@ -151,7 +153,8 @@ class SimDevice(Device):
 
     # queues
     def queue_create(self) -> Queue:
-        self._queues.append(Queue(len(self._queues)))
+        taken = {queue.number for queue in self._queues}
+        self._queues.append(Queue(next(n for n in itertools.count() if n not in taken)))
         return self._queues[-1]
 
     def queue_destroy(self, queue: Queue) -> None:
@@ -186,13 +189,10 @@ class SimDevice(Device):
                     raise MemoryFault(f"{name}: the link's checksum does not match: the copy was damaged")
                 case "flip_bits":
                     healthy()
-                    self._flip(command)
+                    if command.into:
+                        ct.c_uint8.from_address(command.into).value ^= 1
 
         return run
-
-    def _flip(self, command: Command) -> None:
-        if command.uses:
-            command.uses[0].array()[0] ^= 1
 
     def _alive(self) -> None:
         if self.lost:
@@ -241,7 +241,8 @@ class SimDevice(Device):
         def run() -> None:
             ct.memmove(dst.address + dst_offset, src, nbytes)
 
-        self.submit(queue, Command(what, run, (dst,)), Step("h2d", "h2d", queue.number, nbytes))
+        into = dst.address + dst_offset if nbytes else 0
+        self.submit(queue, Command(what, run, (dst,), into), Step("h2d", "h2d", queue.number, nbytes))
         if blocking:
             self.synchronize(queue)
 
@@ -254,7 +255,7 @@ class SimDevice(Device):
                 self.find(f"{what} reads uninitialised bytes of {src}")
             ct.memmove(dst, src.address + src_offset, nbytes)
 
-        self.submit(queue, Command(what, run, (src,)), Step("d2h", "d2h", queue.number, nbytes))
+        self.submit(queue, Command(what, run, (src,), dst if nbytes else 0), Step("d2h", "d2h", queue.number, nbytes))
         if blocking:
             self.synchronize(queue)
 
@@ -270,7 +271,8 @@ class SimDevice(Device):
         def run() -> None:
             ct.memmove(dst.address + dst_offset, src.address + src_offset, nbytes)
 
-        self.submit(queue, Command(what, run, (dst, src)), Step("d2d", "d2d", queue.number, nbytes))
+        into = dst.address + dst_offset if nbytes else 0
+        self.submit(queue, Command(what, run, (dst, src), into), Step("d2d", "d2d", queue.number, nbytes))
 
     # events
     def event_record(self, queue: Queue) -> Event:

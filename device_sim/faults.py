@@ -49,8 +49,14 @@ class Plan:
         for fault in faults:
             if fault.kind not in KINDS:
                 raise BadPlan(f"unknown fault {fault.kind!r}; there are {', '.join(KINDS)}")
-            if not fault.at and not fault.every:
-                raise BadPlan(f"{fault.kind}: say at = n or every = n")
+            if any(type(n) is not int or n < 0 for n in (fault.at, fault.every)) or not (fault.at or fault.every):
+                raise BadPlan(f"{fault.kind}: say at = n or every = n, which count calls from 1")
+            if type(fault.seconds) not in (int, float) or not 0 <= fault.seconds < float("inf"):
+                raise BadPlan(f"{fault.kind}: seconds = {fault.seconds!r} is no time")
+            try:
+                re.compile(fault.kernel)
+            except (re.error, TypeError) as error:
+                raise BadPlan(f"{fault.kind}: kernel = {fault.kernel!r} is no regular expression: {error}") from None
         self.faults = faults
         self._calls: Counter[int] = Counter()
 
@@ -72,6 +78,11 @@ def load(path: str) -> Plan:
     if not path:
         return Plan([])
     try:
-        return Plan([Fault(**entry) for entry in tomllib.loads(Path(path).read_text()).get("fault", [])])
+        plan = tomllib.loads(Path(path).read_text())
+        if not set(plan) <= {"fault"}:
+            raise BadPlan(
+                f"{path}: a plan is made of [[fault]] tables, not of {', '.join(sorted(set(plan) - {'fault'}))}"
+            )
+        return Plan([Fault(**entry) for entry in plan.get("fault", [])])
     except (TypeError, tomllib.TOMLDecodeError, OSError) as error:
         raise BadPlan(f"{path}: {error}") from None

@@ -160,7 +160,8 @@ def timeline(clock: Clock) -> str:
             _box(_MARGIN + span.start * scale, row, (span.end - span.start) * scale, 36, _COLOURS[span.limit], title)
         )
     axis = f'<text x="{_MARGIN}" y="18">0 to {clock.now:.0f} us</text>'
-    return _svg(axis + "".join(boxes), "timeline")
+    rows = 1 + max((span.step.queue for span in clock.spans), default=0)
+    return _svg(axis + "".join(boxes), "timeline", 40 + 44 * rows)
 
 
 def memory_chart(clock: Clock) -> str:

@@ -36,7 +36,11 @@ class _Commands(TyperGroup):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return typer.main.get_command(_load(cmd_name)) if cmd_name in COMMANDS else None
+        if cmd_name not in COMMANDS:
+            return None
+        command = typer.main.get_command(_load(cmd_name))
+        command.name = cmd_name  # a group has none of its own, and help prints it
+        return command
 
 
 app = typer.Typer(cls=_Commands, add_completion=False, no_args_is_help=True, help="The lazy PyTorch device.")

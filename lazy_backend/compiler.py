@@ -23,13 +23,14 @@ from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
 from codegen.plan import Arg, CoreCall, Launch, Plan
 from codegen.printer import print_kernel
-from lazy_backend import _C, archive, background, cache, config, custom, identity, plans
+from lazy_backend import _C, archive, background, cache, config, custom, entries, identity, plans
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.kernels import NoCompile, described, library_handle, loaded
 from lazy_backend.reports import compiles, explain
 from lazy_backend.variants import Family
+from ops_core.ir import Node
 
 log = logging.getLogger("lazy_backend.compile")
 
@@ -44,6 +45,13 @@ def capabilities(device: int) -> Capabilities:
 def library(device: int) -> frozenset[str]:
     """The core ops that the device's driver, or the host's library in its place, offers beside generated kernels."""
     return frozenset(_C.extern_ops(device, list(externs.CLAIMS)))
+
+
+def extern(device: int, node: Node) -> bool:
+    """Whether a library computes the node: the driver's own where it was measured to win, else the host's by rule."""
+    if not externs.claims(library(device), node):
+        return False
+    return entries.wins(device, node) if node.op in entries.own(device) else externs.suits_host(node)
 
 
 # Loaded kernels by (device, MLIR without its name), and the structures that windows have had, by their key.
@@ -184,9 +192,7 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
             plan = core_calls.plan(segment.graph, caps)
             steps += core_steps(plan, [node.line for node in window.nodes])
         else:
-            plan = schedule.plan(
-                segment.graph, window.slot_infos(), caps, functools.partial(externs.claims, library(window.device))
-            )
+            plan = schedule.plan(segment.graph, window.slot_infos(), caps, functools.partial(extern, window.device))
             steps += launches(plan, window, family)
             made.append(plan)
         arena = max(arena, plan.arena_bytes)

@@ -171,6 +171,8 @@ def _program_load(
 def _program_binary(a: Adapter, device: Device, program: int, out: int | None, nbytes: Any) -> None:
     binary = device.program_binary(a.object(program))
     if out is not None:
+        if nbytes[0] < len(binary):
+            raise errors.InvalidArgument(f"program_binary: {len(binary)} bytes needed, room for {nbytes[0]}")
         ct.memmove(out, binary, len(binary))
     nbytes[0] = len(binary)
 

@@ -152,7 +152,10 @@ class Device:
 
     # core ops: level 1; library entries: level 3
     def core_op(self, queue: Any, name: str, outputs: list[Tensor], inputs: list[Tensor], attrs: dict) -> None:
-        """Queue a core op of `ops_core`'s table. Raises `Unsupported` where it is not offered."""
+        """Queue a core op of `ops_core`'s table on tensors of any strides. Raises `Unsupported` for what it has not.
+
+        Level 3 is asked with no tensors which ops it has library entries for.
+        """
         raise self._missing("core_op")
 
     def _missing(self, name: str) -> Unsupported:

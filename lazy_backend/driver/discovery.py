@@ -54,12 +54,19 @@ def load(name: str) -> Loaded:
 def from_factory(name: str, factory: Callable[[], Driver | str | Path]) -> Loaded:
     """What an entry point's function stands for."""
     made = factory()
+    if not isinstance(made, (Driver, str, Path)):
+        raise Unsupported(f"the entry point {name} gave {made!r}: it must return a Driver, or a shared library's path")
     return Loaded(name, table(made) if isinstance(made, Driver) else load_library(str(made)))
 
 
+def selected() -> str:
+    """The name or path of the process's driver: LAZY_DRIVER, else OpenCL."""
+    return os.environ.get("LAZY_DRIVER") or DEFAULT
+
+
 def select() -> Loaded:
-    """The process's driver: LAZY_DRIVER, else OpenCL."""
-    return load(os.environ.get("LAZY_DRIVER") or DEFAULT)
+    """The process's driver."""
+    return load(selected())
 
 
 _opening = threading.Lock()

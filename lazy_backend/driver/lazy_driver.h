@@ -156,7 +156,8 @@ typedef struct lazy_driver_api {
    * `name`: a core op of ops_core's table. `tensors`: outputs first, then inputs.
    * `attrs`: the op's static attributes as JSON, and where it is known "line", the user's Python line, for messages.
    * LAZY_UNSUPPORTED: not offered.
-   * A level 3 driver is asked with n_tensors 0 which entries it has: LAZY_OK for those. */
+   * A level 3 driver is asked with n_tensors 0 which entries it has: LAZY_OK for those. What an entry takes
+   * dense it takes with any strides: operands are views, and only the race that chooses it is run on dense ones. */
   lazy_status (*core_op)(lazy_device device, lazy_queue queue, const char *name, uint32_t n_outputs,
                          uint32_t n_tensors, const lazy_tensor *tensors, const char *attrs);
 } lazy_driver_api;

@@ -9,15 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from lazy_backend.driver import discovery
-from lazy_backend.driver.capabilities import BadCapabilities
-from lazy_backend.driver.errors import DriverError
 
 from . import icd, opencl
 
 
 def facts() -> dict[str, Any]:
     """driver, reason, devices (one dict of capabilities each), drivers, opencl (candidates), error; JSON-able."""
-    name = os.environ.get("LAZY_DRIVER") or discovery.DEFAULT
+    name = discovery.selected()
     found: dict[str, Any] = {"driver": name, "drivers": discovery.names(), "devices": [], "error": "", "opencl": []}
     found["reason"] = f"LAZY_DRIVER={name}" if os.environ.get("LAZY_DRIVER") else "the default driver"
     if name == discovery.DEFAULT:
@@ -35,8 +33,8 @@ def facts() -> dict[str, Any]:
             device = driver.open(index)
             found["devices"].append(vars(device.properties().complete()))
             device.close()
-    except (DriverError, BadCapabilities) as error:
-        found["error"] = str(error)
+    except Exception as error:  # whatever keeps a driver from opening: a description, an import, a library
+        found["error"] = str(error) or type(error).__name__
     return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lazy_backend.driver import discovery
 from lazy_backend.driver.capabilities import Capabilities
-from lazy_backend.driver.errors import DriverError
+from lazy_backend.driver.errors import DriverError, Unsupported
 from lazy_backend.driver.native import NativeDevice
 
 
@@ -28,10 +28,10 @@ def expect(holds: Any, text: str) -> None:
 
 
 class Bench:
-    """One driver by name, its first device, one queue. Everything that a check allocates is freed after it."""
+    """One driver by name, one device of it, one queue. Everything that a check allocates is freed after it."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, name: str, index: int = 0):
+        self.name, self.index = name, index
         self._mems: list[Any] = []
 
     @cached_property
@@ -41,8 +41,8 @@ class Bench:
 
     @cached_property
     def device(self) -> NativeDevice:
-        """Its first device, opened."""
-        return self.driver.open(0)
+        """Its device, opened."""
+        return self.driver.open(self.index)
 
     @cached_property
     def caps(self) -> Capabilities:
@@ -53,6 +53,22 @@ class Bench:
     def queue(self) -> Any:
         """A queue that every check shares."""
         return self.device.queue_create()
+
+    @cached_property
+    def entries(self) -> frozenset[str]:
+        """The core ops that a level 3 driver has library entries for. The device is not opened for one without any."""
+        from codegen.externs import CLAIMS
+
+        if not self.driver.api.core_op or self.caps.level < 3:
+            return frozenset()
+        return frozenset(filter(self._has_entry, CLAIMS))
+
+    def _has_entry(self, op: str) -> bool:
+        try:
+            self.device.core_op(self.queue, op, [], [], {})
+        except Unsupported:
+            return False
+        return True
 
     def needs(self, *entries: str) -> None:
         """Raise `NotOffered` for the first entry of the table that is NULL."""

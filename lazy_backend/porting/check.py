@@ -79,9 +79,11 @@ class Report:
         )
 
     def save(self, path: Path) -> None:
-        """Write as JSON."""
+        """Write as JSON, whole or not at all: a run may be cut off here too."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=1))
+        written = path.with_suffix(".part")
+        written.write_text(json.dumps(asdict(self), indent=1))
+        written.replace(path)
 
     @staticmethod
     def load(path: Path) -> Report:
@@ -177,10 +179,12 @@ def run(
 ) -> Report:
     """Run stages and keep the report at `path`; a stage that passed before is not run again unless `fresh`.
 
-    stages: numbers, or none for all that the level claims, the later ones only once a core op has passed. Stage 0 runs
-    where the level is not known yet.
+    What another driver of the same file name left there is not gone on with. stages: numbers, or none for all that the
+    level claims, the later ones only once a core op has passed. Stage 0 runs where the level is not known yet.
     """
     report = Report(driver) if fresh or not path.exists() else Report.load(path)
+    if report.driver != driver:
+        report = Report(driver)
     for stage in STAGES:
         learns_the_level = stage.number == 0 and not report.level
         wanted = not stages or stage.number in stages or learns_the_level
@@ -202,7 +206,7 @@ def run(
         report.device, report.level = facts.get("device", report.device), facts.get("level", report.level)
         report.finished.append(stage.number)
         report.save(path)
-        if stage.number == 0 and report.of(0, "fail"):
+        if not report.level or (stage.number == 0 and report.of(0, "fail")):
             break  # nothing can be said about a device that does not open
     report.results.sort(key=lambda r: r.stage)
     return report

@@ -11,6 +11,7 @@ import typer
 from . import check as checking
 from . import show
 from .new import Language, scaffold
+from .stages import STAGES
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Bring a new chip up: write a skeleton, check it.")
 
@@ -27,14 +28,16 @@ def new(
         made = scaffold(name, level, language, folder)
     except (ValueError, FileExistsError) as error:
         raise typer.BadParameter(str(error)) from None
-    print(f"wrote {made}\nnext: pip install --no-build-isolation -e {made} && python -m lazy_backend port check {name}")
+    install = f"pip install --no-build-isolation --no-deps -e {made}"
+    print(f"wrote {made}\nnext: {install} && python -m lazy_backend port check {name}")
 
 
 @app.command()
 def check(
     name: Annotated[str, typer.Argument(help="Driver: a name, or a shared library's path.")],
     stage: Annotated[
-        list[int] | None, typer.Option(help="Only these stages; all that the level claims by default.")
+        list[int] | None,
+        typer.Option(min=0, max=len(STAGES) - 1, help="Only these stages; all that the level claims by default."),
     ] = None,
     fresh: Annotated[bool, typer.Option(help="Run also what passed before.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import keyword
 import re
 from pathlib import Path
 
@@ -25,7 +26,7 @@ FILES = {
 
 def scaffold(name: str, level: int, language: Language, folder: Path) -> Path:
     """Write the package into folder/name. Raises ValueError for a bad name, FileExistsError where one is there."""
-    if not name.isidentifier():
+    if not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r} is no Python identifier")
     root = folder / name
     (root / name).mkdir(parents=True)
@@ -36,10 +37,10 @@ def scaffold(name: str, level: int, language: Language, folder: Path) -> Path:
 
 
 def fill(template: str, name: str, level: int) -> str:
-    """A template's text: lines marked @1 are for level 1, lines marked @2 for the levels that compile kernels."""
-    dropped = "@2" if level == 1 else "@1"
-    lines = [line for line in (TEMPLATES / f"{template}.in").read_text().splitlines() if dropped not in line]
-    text = re.sub(r" *(?:/\*@[12]\*/|# @[12]| @[12](?= \*/|$))", "", "\n".join(lines), flags=re.M)
+    """A template's text: a line marked @23 is for levels 2 and 3."""
+    lines = (TEMPLATES / f"{template}.in").read_text().splitlines()
+    kept = [line for line in lines if not (mark := re.search(r"@(\d+)", line)) or str(level) in mark[1]]
+    text = re.sub(r" *(?:/\*@\d+\*/|# @\d+| @\d+(?= \*/|$))", "", "\n".join(kept), flags=re.M)
     text = re.sub(r"\n{3,}(?=    # \[)", "\n\n", text)
     values = {"__NAME__": name, "__LEVEL__": str(level), "__LANGUAGE__": "" if level == 1 else "c"}
     for key, value in values.items():

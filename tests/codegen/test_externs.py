@@ -7,7 +7,7 @@ import numpy as np
 from codegen import externs
 from codegen.plan import CoreCall, Plan, SlotInfo
 from codegen.schedule import plan
-from ops_core.array import Arr, emit
+from ops_core.array import Arr, emit, matmul
 from tests.codegen.case import Case, build
 from tests.codegen.run_plan import capabilities
 
@@ -22,10 +22,10 @@ def convolution(x: Arr, w: Arr, places: int = 12) -> Arr:
     return emit("convolution", (x, w), (x.shape[0], w.shape[0], places, places), "f32", **attrs)
 
 
-def planned(case: Case) -> tuple[Plan, list[CoreCall]]:
-    """The plan on a device with a library of convolutions, and its calls."""
+def planned(case: Case, op: str = "convolution") -> tuple[Plan, list[CoreCall]]:
+    """The plan on a device with a library of that op, and its calls."""
     slots = {n: SlotInfo(m.nbytes, case.dtypes[n]) for n, m in case.memory.items()}
-    result = plan(case.graph, slots, capabilities(), functools.partial(externs.claims, frozenset({"convolution"})))
+    result = plan(case.graph, slots, capabilities(), functools.partial(externs.claims, frozenset({op})))
     return result, [launch for launch in result.launches if isinstance(launch, CoreCall)]
 
 
@@ -72,6 +72,21 @@ def test_a_small_convolution_stays_with_the_generated_kernels():
     tiny = np.zeros((1, 8, 4, 4), np.float32)
     result, calls = planned(build(lambda c: c.output(convolution(c.input(tiny), c.input(TAPS), 4))))
     assert result.launches and not calls
+
+
+def test_a_product_of_enough_work_goes_to_a_library_of_products_its_factors_as_views():
+    a, b = np.zeros((160, 190), np.float32), np.zeros((150, 190), np.float32)
+
+    def write(c):
+        c.output(matmul(c.input(a), c.input(b).transpose(0, 1)))
+        c.output(matmul(c.input(a[:4]), c.input(b).transpose(0, 1)))
+
+    _, (call,) = planned(build(write), "matmul")
+    assert [(t.sizes, t.strides) for t in call.tensors] == [
+        ((160, 150), (150, 1)),
+        ((160, 190), (190, 1)),
+        ((190, 150), (1, 190)),
+    ]
 
 
 def test_a_result_that_is_read_in_another_order_lies_in_that_order():

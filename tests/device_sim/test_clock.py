@@ -118,6 +118,11 @@ def test_there_are_four_kinds_of_chip_and_the_opencl_cpu():
         ('name = "c"\nkind = "gpu"\ngap_us = 9\n[peak_gflops]\nf32 = 1', "gap_us, which hides launch_us, is more"),
         ('name = "c"\nkind = "gpu"\n[peak_gflops]\nf32 = 1\nf7 = 2', "peak_gflops may name"),
         ("name = ", "chip.toml"),
+        ('name = "c"', "kind must be given"),
+        ('name = "c"\nkind = "gpu"\ndevices = "two"', "devices: 'two' is no int"),
+        ('name = "c"\nkind = "gpu"\nmemory_mib = 1.5', "memory_mib: 1.5 is no int"),
+        ('name = "c"\nkind = "gpu"\npeak_gflops = 3', "peak_gflops: 3 is no dict"),
+        ('name = "c"\nkind = "gpu"\n[peak_gflops]\nf32 = "much"', "peak_gflops.f32: 'much' is no float"),
     ],
 )
 def test_descriptions_that_cannot_be_are_refused(tmp_path, text, reason):
@@ -129,8 +134,10 @@ def test_descriptions_that_cannot_be_are_refused(tmp_path, text, reason):
 def test_settings_change_one_number():
     chip = chips.with_settings(chips.load("gpu_big"), ["launch_us=20", "peak_gflops.bf16=5e5", "copy_engine=false"])
     assert (chip.launch_us, chip.rate("bf16"), chip.copy_engine) == (20.0, 5e5, False)
-    with pytest.raises(BadChip, match="'fast' is no float"):
-        chips.with_settings(chip, ["launch_us=fast"])
+    wrong = {"launch_us=fast": "'fast' is no float", "launch_us.f32=3": "one", "peak_gflops=3": "each dtype"}
+    for setting, reason in wrong.items():
+        with pytest.raises(BadChip, match=reason):
+            chips.with_settings(chip, [setting])
 
 
 def test_a_clock_starts_at_zero():

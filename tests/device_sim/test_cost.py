@@ -30,14 +30,18 @@ def work_of(language, op, shapes, out, **attrs):
     return flops, sum(work.bytes for work in works)
 
 
-def works_of(language, op, shapes, out, **attrs):
-    """The work of each launch of a graph of one op."""
+def works_of(language, op, shapes, out, row=0, **attrs):
+    """The work of each launch of a graph of one op. row: elements between the rows of inputs that are not dense."""
     graph = Graph()
-    views = [{"slot": i, "sizes": s, "strides": contiguous(s), "offset": 0} for i, s in enumerate([*shapes, out])]
+    strides = [(row, 1) if row else contiguous(s) for s in shapes] + [contiguous(out)]
+    views = [
+        {"slot": i, "sizes": s, "strides": t, "offset": 0}
+        for i, (s, t) in enumerate(zip([*shapes, out], strides, strict=True))
+    ]
     values = tuple(graph.add("load", (), v["sizes"], "f32", **v) for v in views[:-1])
     graph.add_multi("store", (graph.add(op, values, out, "f32", **attrs),), [], **views[-1])
     caps = Capabilities(language=language, is_cpu=True, compute_units=2, vector_bytes=64, has_f64=True).complete()
-    sizes = {i: 4 * int(np.prod(s)) for i, s in enumerate([*shapes, out])}
+    sizes = {i: 4 * max(int(np.prod(s)), row * s[0]) for i, s in enumerate([*shapes, out])}
     plan = schedule.plan(graph, {i: SlotInfo(n) for i, n in sizes.items()}, caps)
     works = []
     for launch in plan.launches:
@@ -59,6 +63,14 @@ N = 1 << 18
 def test_an_addition_moves_its_three_tensors(language):
     flops, moved = work_of(language, "map", [(N,), (N,)], (N,), fn="add")
     assert moved == pytest.approx(12 * N, rel=0.05) and flops["f32"] == pytest.approx(N, rel=0.05)
+
+
+@pytest.mark.parametrize("language", ["c", "opencl"])
+def test_rows_that_vectors_do_not_divide_count_as_rows_that_they_do(language):
+    """The kernel has a branch for the end of a row, with a loop that is long only from the row's beginning."""
+    (work,) = works_of(language, "map", [(766, 766), (766, 766)], (766, 766), row=768, fn="add")
+    assert work.flops["f32"] == pytest.approx(766**2, rel=0.05)
+    assert work.bytes == pytest.approx(12 * 766**2, rel=0.05)
 
 
 @pytest.mark.parametrize("language", ["c", "opencl"])

@@ -97,6 +97,19 @@ def test_a_flipped_bit_is_not_noticed_by_the_device():
     assert (chip.get(chip.a).view(np.uint32) != chip.x.view(np.uint32)).sum() == 1
 
 
+def test_a_flipped_bit_of_a_copy_to_the_host_is_the_hosts_alone():
+    chip = Chip(Fault("flip_bits", at=2))
+    assert (chip.get(chip.a).view(np.uint32) != chip.x.view(np.uint32)).sum() == 1
+    assert (chip.get(chip.a) == chip.x).all(), "the device's memory is as it was"
+
+
+def test_queues_that_live_side_by_side_have_numbers_of_their_own():
+    chip = device()
+    first, second = chip.queue_create(), chip.queue_create()
+    chip.queue_destroy(first)
+    assert chip.queue_create().number != second.number
+
+
 def test_faults_can_be_aimed_at_kernels_and_repeat():
     plan = faults.Plan([Fault("launch_failed", every=2, kernel="soft.*")])
     assert [bool(plan.strike("kernel", name)) for name in ("softmax", "add", "softmax", "softmax", "softmax")] == [
@@ -108,7 +121,19 @@ def test_plans_are_read_from_toml_and_checked(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text('[[fault]]\nkind = "hang"\nat = 4\n')
     assert faults.load(str(path)).faults == [Fault("hang", at=4)]
-    for text, reason in (('kind = "melts"\nat = 1', "unknown fault"), ('kind = "hang"', "say at = n"), ("x = 1", "x")):
+    wrong = {
+        'kind = "melts"\nat = 1': "unknown fault",
+        'kind = "hang"': "say at = n",
+        'kind = "hang"\nat = "third"': "count calls from 1",
+        'kind = "hang"\nevery = -1': "count calls from 1",
+        'kind = "hang"\nat = 1\nkernel = "soft("': "no regular expression",
+        'kind = "slow_build"\nat = 1\nseconds = -3': "is no time",
+        "x = 1": "x",
+    }
+    for text, reason in wrong.items():
         path.write_text(f"[[fault]]\n{text}\n")
         with pytest.raises(BadPlan, match=reason):
             faults.load(str(path))
+    path.write_text('[[faults]]\nkind = "hang"\nat = 4\n')
+    with pytest.raises(BadPlan, match=r"made of \[\[fault\]\] tables, not of faults"):
+        faults.load(str(path))

@@ -11,7 +11,7 @@ import pytest
 
 from device_sim import chip as chips
 from device_sim.clock import Step, Work, replay
-from device_sim.command import swept
+from device_sim.command import swept, swept_settings
 from device_sim.report import summary, sweep_page, write
 
 CHIP = chips.load("gpu_mid")
@@ -112,7 +112,7 @@ def test_perfetto_gets_complete_events_in_its_own_format(folder):
 
 
 def test_a_sweep_has_a_bar_for_each_setting_and_says_what_it_buys():
-    rows = swept(CHIP, TRACE, "launch_us=2,6,400")
+    rows = swept(CHIP, TRACE, swept_settings(CHIP, "launch_us=2,6,400"))
     assert rows[0]["total_us"] == rows[1]["total_us"], "hidden behind the upload and long kernels"
     assert rows[2]["total_us"] > 2 * rows[1]["total_us"] and rows[2]["launch_exposed_us"] > 300
     assert rows[1]["total_us"] == summary(CHIP, replay(CHIP, TRACE))["total_us"], "the chip's own number"
@@ -120,5 +120,5 @@ def test_a_sweep_has_a_bar_for_each_setting_and_says_what_it_buys():
     chart, svg = page.charts["predicted time by setting"]
     assert len(chart.findall("s:rect", svg)) == 3 * len(rows)
     assert [row[0] for row in page.rows[1:]] == ["launch_us=2", "launch_us=6", "launch_us=400"]
-    faster = swept(CHIP, TRACE, "peak_gflops.f32=1300,13000")
+    faster = swept(CHIP, TRACE, swept_settings(CHIP, "peak_gflops.f32=1300,13000"))
     assert faster[0]["total_us"] > 3 * faster[1]["total_us"]

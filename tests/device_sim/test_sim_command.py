@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from lazy_backend.cli import app
 
 ROOT = Path(__file__).parents[2]
 TRAIN = """
@@ -39,6 +42,34 @@ def sim(script, *options):
     command = [sys.executable, "-m", "lazy_backend", "sim", str(script), "--out", str(script.parent / "out"), "--json"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT, check=True)
     return json.loads(done.stdout[done.stdout.index("{") :])
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--chip", "nosuch"), "no chip 'nosuch'; there are edge, gpu_big"),
+        (("--set", "launchus=3"), "did you mean 'launch_us'"),
+        (("--set", "launch_us"), "is not key=value"),
+        (("--sweep", "launch_us=5,fast"), "'fast' is no float"),
+        (("--sweep", "launch_us"), "is not key=value"),
+        (("--sweep", "window=64,0"), "a window has 1 op or more"),
+        (("--faults", "missing.toml"), "missing.toml"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_impossible_option_is_refused_in_words_before_the_script_runs(script, options, words):
+    script.write_text("open(__file__ + '.ran', 'w')")
+    done = CliRunner().invoke(app, ["sim", str(script), *options])
+    assert done.exit_code == 2 and words in " ".join(done.output.split()), done.output
+    assert not Path(f"{script}.ran").exists()
+
+
+def test_a_script_without_a_device_is_told_so_and_one_that_fails_says_why_itself(script, capfd):
+    for text, code, words in (("", 1, "used no simulated device"), ("raise SystemExit(7)", 7, "")):
+        script.write_text(text)
+        done = CliRunner().invoke(app, ["sim", str(script), "--out", str(script.parent / "out")])
+        assert done.exit_code == code and words in done.output + capfd.readouterr().err
+        assert ("used no simulated device" in done.output) == bool(words)
 
 
 def test_a_script_gets_a_prediction_and_a_report(script):

@@ -58,6 +58,9 @@ class Recorder(Device):
     def program_load(self, source, is_binary, options):
         return f"{source.decode()} {is_binary} {options}"
 
+    def program_binary(self, program):
+        return b"built"
+
     def core_op(self, queue, name, outputs, inputs, attrs):
         self.calls.append((name, outputs, inputs, attrs))
 
@@ -110,6 +113,15 @@ def test_a_bug_in_the_driver_is_an_error_not_a_crash(device):
     mem = device.alloc(8)
     with pytest.raises(errors.InvalidArgument, match="a bug in the driver"):
         device.copy_d2d(device.queue_create(), mem, 0, mem, 4, 4)
+
+
+def test_a_binary_is_not_written_past_the_hosts_room(device):
+    program = device.program_load(b"text", False, "")
+    assert device.program_binary(program) == b"built"
+    room, nbytes = ct.create_string_buffer(b"....."), ct.c_uint64(3)
+    with pytest.raises(errors.InvalidArgument, match="5 bytes needed, room for 3"):
+        device._call("program_binary", program, room, ct.byref(nbytes))
+    assert room.raw == b".....\0"
 
 
 def test_event_query_is_a_bool(device):

@@ -24,6 +24,11 @@ def test_a_driver_is_loaded_by_its_librarys_path(monkeypatch):
     assert loaded.open().open(0).properties().vendor == "hostc"
 
 
+def test_an_entry_point_that_gives_no_driver_is_refused_with_what_it_gave():
+    with pytest.raises(errors.Unsupported, match="the entry point chip gave None: it must return a Driver"):
+        discovery.from_factory("chip", lambda: None)
+
+
 def test_a_library_that_is_no_driver(tmp_path):
     with pytest.raises(errors.Unsupported, match="does not load"):
         discovery.load(str(tmp_path / "none.so"))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from device_sim.chip import BadChip
 from lazy_backend.driver import errors
 from lazy_backend.drivers import doctor, icd, opencl
 from lazy_backend.drivers.opencl import PREFERENCE, Candidate
@@ -76,6 +77,14 @@ def test_doctor_says_which_device_and_why():
     first = doctor.text(facts).splitlines()[0]
     assert first.startswith("lazy:0 is ") and "driver opencl" in first and "preferred of" in first
     assert facts["devices"][0]["language"] == "opencl" and facts["error"] == ""
+
+
+def test_doctor_says_what_keeps_a_driver_from_opening(monkeypatch):
+    def load(name):
+        raise BadChip("no chip 'nosuch'")
+
+    monkeypatch.setattr(doctor.discovery, "load", load)
+    assert doctor.text(doctor.facts()).startswith("no device: no chip 'nosuch'")
 
 
 def test_doctor_says_what_is_missing(monkeypatch):

@@ -1,16 +1,19 @@
 """A small correct chip, and the same chip with one bug each: what `port check` must find."""
 
 import ctypes as ct
+import threading
+from dataclasses import replace
 
 import numpy as np
 
 from device_sim import chip as chips
 from device_sim import faults
-from device_sim.device import Settings
-from device_sim.simnpu import SimNpu, SimNpuDriver
-from lazy_backend.driver.base import Device, Driver
+from device_sim.device import Settings, SimDevice, SimDriver
+from device_sim.simgpu import SimGpu
+from device_sim.simnpu import SimNpu
+from lazy_backend.driver.base import Buffer, Device, Driver, Scalar
 from lazy_backend.driver.capabilities import Capabilities
-from lazy_backend.driver.errors import InvalidArgument, OutOfMemory, Unsupported
+from lazy_backend.driver.errors import BuildFailed, InvalidArgument, OutOfMemory, Unsupported
 
 CAPACITY = 64 << 20
 
@@ -165,8 +168,84 @@ class StaleContents(Flat):
         return super().alloc(nbytes)
 
 
-def settings():
-    return Settings(chips.load("npu"), faults.Plan([]))
+class Contradiction(Flat):
+    def properties(self):
+        return replace(super().properties(), max_alloc_bytes=2 * CAPACITY)
+
+
+class ThreadBound(Flat):
+    """Its context belongs to the thread that opened it."""
+
+    def __init__(self):
+        super().__init__()
+        self.thread = threading.get_ident()
+
+    def alloc(self, nbytes):
+        if threading.get_ident() != self.thread:
+            raise InvalidArgument("no current context")
+        return super().alloc(nbytes)
+
+
+class IgnoredOffset(SimGpu):
+    """Of a kernel's first buffer."""
+
+    place = 0
+
+    def launch(self, queue, kernel, global_size, local_size, args):
+        args = [Buffer(arg.mem) if i == self.place else arg for i, arg in enumerate(args)]
+        super().launch(queue, kernel, global_size, local_size, args)
+
+
+class IgnoredResultOffset(IgnoredOffset):
+    place = 1
+
+
+class ShortScalar(SimGpu):
+    """Passes four bytes of every scalar."""
+
+    def launch(self, queue, kernel, global_size, local_size, args):
+        args = [Scalar(arg.data[:4]) if isinstance(arg, Scalar) else arg for arg in args]
+        super().launch(queue, kernel, global_size, local_size, args)
+
+
+class LateScalars(SimGpu):
+    """Reads a kernel's scalars when it runs, from where the last launch left them."""
+
+    def launch(self, queue, kernel, global_size, local_size, args):
+        self.latest = {**getattr(self, "latest", {}), kernel: args}
+        super().launch(queue, kernel, global_size, local_size, args)
+
+    def _execute(self, kernel, label, global_size, local_size, args):
+        args = [b if isinstance(a, Scalar) else a for a, b in zip(args, self.latest[kernel], strict=True)]
+        super()._execute(kernel, label, global_size, local_size, args)
+
+
+class LastRowMissing(SimGpu):
+    """Runs one work-item short in the second dimension."""
+
+    def _execute(self, kernel, label, global_size, local_size, args):
+        x, y, z = global_size
+        super()._execute(kernel, label, (x, max(1, y - local_size[1]), z), local_size, args)
+
+
+class SilentCompiler(SimGpu):
+    def program_load(self, source, is_binary, options):
+        try:
+            return super().program_load(source, is_binary, options)
+        except BuildFailed:
+            raise BuildFailed("error 1") from None
+
+
+class WrongUnit(SimNpu):
+    """States its bandwidth in Mbit/s."""
+
+    def properties(self):
+        stated = super().properties()
+        return replace(stated, bandwidth_gbs=stated.bandwidth_gbs * 8000)
+
+
+def settings(device):
+    return Settings(chips.load("npu" if issubclass(device, SimNpu) else "gpu_mid"), faults.Plan([]))
 
 
 class IgnoredStrides(SimNpu):
@@ -212,12 +291,12 @@ class OneRowShort(SimNpu):
 
 def driver_of(device):
     """A driver of one of these devices."""
-    if issubclass(device, SimNpu):
+    if issubclass(device, SimDevice):
 
-        class Simulated(SimNpuDriver):
+        class Simulated(SimDriver):
             name, device_class = device.__name__, device
 
-        return Simulated(settings())
+        return Simulated(settings(device))
 
     class Plain(Driver):
         name, device_class = device.__name__, device

@@ -7,13 +7,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from port_hostc import SOURCE
+from typer.testing import CliRunner
 
+from device_sim import faults
+from lazy_backend.cli import COMMANDS, app
 from lazy_backend.driver import cc
 from lazy_backend.porting import show
 from lazy_backend.porting.check import Report, Result, run
@@ -23,7 +27,9 @@ from lazy_backend.porting.stages import STAGES, checks_of
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/porting.md").read_text()
 SECTION = re.compile(r"/\* \[(\w+)\] \*/\n.*?/\* \[\1\] \*/\n", re.S)
-BLOCKS = re.findall(r"```c\n(.*?)```", GUIDE, re.S)
+PORT, _, LATER = GUIDE.partition("## Level 1")  # the worked port, and what it does without
+BLOCKS = re.findall(r"```c\n(.*?)```", PORT, re.S)
+(LIBRARY,) = re.findall(r"```c\n(.*?)```", LATER, re.S)
 
 
 def lines_of(text):
@@ -87,7 +93,7 @@ def test_the_guide_followed_to_the_letter(tmp_path):
     env, printed = scratch_environment(tmp_path / "env"), []
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     written = 0
-    for language, block in re.findall(r"```(sh|c)\n(.*?)```", GUIDE.partition("## Level 1")[0], re.S):
+    for language, block in re.findall(r"```(sh|c)\n(.*?)```", PORT, re.S):
         if language == "c":
             fill(tmp_path / "mychip" / "mychip" / "driver.c", block)
             written += len(lines_of(block))
@@ -101,6 +107,27 @@ def test_the_guide_followed_to_the_letter(tmp_path):
     assert "write alloc_memory" in output["python -m lazy_backend port check mychip"]
     losses = [float(loss) for loss in re.findall(r"loss (\d+\.\d+)", printed[-1][2])]
     assert written <= 400 and len(losses) >= 2 and losses[-1] < losses[0] - 0.5, "the demo trains"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "command", [c for block in re.findall(r"```sh\n(.*?)```", LATER, re.S) for c in block.splitlines()]
+)
+def test_the_simulators_commands_predict(tmp_path, command):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    command = command.replace("python ", f"{sys.executable} ", 1)
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "us predicted" in done.stdout, done.stdout + done.stderr
+    values = re.findall(r"--sweep (\w+)=([\d,]+)", command)
+    wanted = [f"{key}={value}" for key, listed in values for value in listed.split(",")]
+    assert re.findall(r"^ +(\w+=\d+) +[\d,]+ us  #+$", done.stdout, re.M) == wanted
+    assert all((tmp_path / path).exists() for path in re.findall(r"out/sim/\S+\.\w+", done.stdout))
+
+
+def test_the_guides_fault_plan_is_one():
+    (plan,) = re.findall(r"```toml\n(.*?)```", LATER, re.S)
+    assert faults.Plan([faults.Fault(**entry) for entry in tomllib.loads(plan)["fault"]]).faults
 
 
 @pytest.mark.slow
@@ -147,8 +174,9 @@ def test_an_editable_install_is_a_path_entry_which_the_folder_around_it_cannot_h
 
 
 def test_skeletons_refuse_bad_names_and_do_not_overwrite(tmp_path):
-    with pytest.raises(ValueError, match="no Python identifier"):
-        scaffold("my chip", 1, Language.c, tmp_path)
+    for name in ("my chip", "class"):
+        with pytest.raises(ValueError, match="no Python identifier"):
+            scaffold(name, 1, Language.c, tmp_path)
     scaffold("mychip", 1, Language.c, tmp_path)
     with pytest.raises(FileExistsError):
         scaffold("mychip", 1, Language.c, tmp_path)
@@ -234,6 +262,28 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path):
 def test_a_single_stage_learns_the_level_first(tmp_path):
     report = run("hostc", [3], tmp_path / "report.json", fresh=True)
     assert report.level == 2 and report.finished == [0, 3] and len(report.of(3, "pass")) == len(checks_of(STAGES[3]))
+
+
+def test_results_of_another_driver_of_the_same_file_name_are_not_gone_on_with(tmp_path):
+    path = tmp_path / "driver.json"
+    passed = [Result(s.number, "c", "t", "pass") for s in STAGES]
+    Report("/one/driver.so", 2, "one", passed, [s.number for s in STAGES]).save(path)
+    assert run("/one/driver.so", [], path, fresh=False).passed
+    assert not run("/two/driver.so", [], path, fresh=False).passed and Report.load(path).driver == "/two/driver.so"
+
+
+@pytest.mark.parametrize("driver, words", [("nosuch", "announced: opencl"), ("/no/such.so", "cannot open shared")])
+def test_a_driver_that_does_not_load_fails_stage_0_and_nothing_else_is_tried(tmp_path, driver, words):
+    report = run(driver, [], tmp_path / "report.json", fresh=True)
+    assert {r.stage for r in report.results} == {0} and report.of(0, "fail")[0].name == "loads"
+    assert words in report.of(0, "fail")[0].text and not report.passed and words in show.text(report)
+
+
+def test_the_commands_of_the_kit_are_listed_and_refuse_a_stage_that_there_is_not():
+    text = CliRunner().invoke(app, ["--help"]).output
+    assert all(re.search(rf"\b{name}\b +[A-Z]", text) for name in COMMANDS), text
+    done = CliRunner().invoke(app, ["port", "check", "hostc", "--stage", "9"])
+    assert done.exit_code == 2 and "less than or equal to 8" in done.output
 
 
 def test_a_stage_that_was_cut_off_has_not_passed_and_goes_on(tmp_path):

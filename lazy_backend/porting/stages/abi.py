@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes as ct
 
 from lazy_backend.driver import abi, discovery
-from lazy_backend.driver.errors import DriverError
-from lazy_backend.porting.bench import Bench, NotOffered, expect
+from lazy_backend.driver.errors import DriverError, Unsupported
+from lazy_backend.porting.bench import Bench, CheckFailed, NotOffered, expect
 
 from . import check
 
@@ -14,7 +14,10 @@ from . import check
 @check()
 def loads(b: Bench) -> str:
     """The driver is found and its table is of this contract version."""
-    table = abi.DriverApi.from_address(discovery.load(b.name).table)
+    try:
+        table = abi.DriverApi.from_address(discovery.load(b.name).table)
+    except Unsupported as error:
+        raise CheckFailed(str(error)) from None
     expect(table.major == abi.MAJOR, f"major is {table.major}, this host serves {abi.MAJOR}")
     expect(
         table.struct_size <= ct.sizeof(table) or table.minor > abi.MINOR,

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,49 +20,11 @@ MOST_LAUNCH_FACTOR = 10
 HOST_LAUNCH_US = 60.0
 
 
-def seconds(b: Bench, work: Callable[[], None], repeat: int) -> float:
-    """Time of one `work` among `repeat` queued ones, on the device's clock where it has one; best of three."""
-    work()
-    b.device.synchronize(b.queue)
-    best = math.inf
-    for _ in range(3):
-        began, start = time.perf_counter(), b.device.event_record(b.queue)
-        for _ in range(repeat):
-            work()
-        end = b.device.event_record(b.queue)
-        b.device.event_wait(end)
-        took = time.perf_counter() - began
-        with contextlib.suppress(Unsupported):  # then the host's clock will do
-            took = (b.device.event_time_ns(end) - b.device.event_time_ns(start)) * 1e-9 or took
-        for event in (start, end):
-            b.device.event_destroy(event)
-        best = min(best, took / repeat)
-    return best
-
-
-def graph_of(op: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], **attrs: object) -> Any:
-    """One core op between loads and a store, float32: slots 0, 1, .. are its inputs, the last one its output."""
-    from codegen.index import contiguous
-    from ops_core.ir import Graph
-
-    graph = Graph()
-
-    def view(slot: int, shape: tuple[int, ...]) -> dict[str, object]:
-        return {"slot": slot, "sizes": shape, "strides": contiguous(shape), "offset": 0}
-
-    values = tuple(graph.add("load", (), shape, "f32", **view(i, shape)) for i, shape in enumerate(shapes))
-    result = graph.add(op, values, out, "f32", **attrs)
-    graph.add_multi("store", (result,), [], **view(len(shapes), out))
-    return graph
-
-
 def _run(b: Bench, op: str, shapes: list[tuple[int, ...]], out: tuple[int, ...], repeat: int, **attrs: object) -> float:
     """Seconds of one core op on float32 tensors, as the device runs it."""
-    from lazy_backend.porting.execute import Runner
+    from lazy_backend.porting.execute import one_op, seconds
 
-    sizes = {i: 4 * math.prod(shape) for i, shape in enumerate([*shapes, out])}
-    mems = {slot: b.upload(np.ones(n // 4, np.float32)) for slot, n in sizes.items()}
-    return seconds(b, Runner(b, graph_of(op, shapes, out, **attrs), mems, sizes).run, repeat)
+    return seconds(b, one_op(b, op, [(shape, "f32") for shape in shapes], [(out, "f32")], attrs).run, repeat)
 
 
 @check(seconds=120)
@@ -84,6 +42,8 @@ def launch_cost(b: Bench) -> str:
 def copy_bandwidth(b: Bench) -> str:
     """Copies to, from and inside the device; 64 MiB each."""
     n = 64 << 20
+    from lazy_backend.porting.execute import seconds
+
     data = np.ones(n, np.uint8)
     src, dst = b.upload(data), b.upload(data)
     device, queue = b.device, b.queue
@@ -126,3 +86,32 @@ def reduction_bandwidth(b: Bench) -> str:
     part = gbs / b.caps.bandwidth_gbs
     expect(part >= LEAST_BANDWIDTH, f"a row sum reads {gbs:.1f} GB/s, {part:.0%} of bandwidth_gbs")
     return f"{gbs:.1f} GB/s, {part:.0%} of the stated {b.caps.bandwidth_gbs:g}"
+
+
+# Float32 nodes as training has them: (inputs, output, attrs).
+_LIBRARY_NODES: dict[str, tuple[list[tuple[int, ...]], tuple[int, ...], dict[str, Any]]] = {
+    "matmul": ([(512, 512), (512, 512)], (512, 512), {}),
+    "convolution": (
+        [(16, 32, 28, 28), (32, 32, 3, 3)],
+        (16, 32, 28, 28),
+        {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "transposed": False, "output_padding": (0, 0),
+         "groups": 1},
+    ),
+}  # fmt: skip
+
+
+@check(seconds=300)
+def library_entries(b: Bench) -> str:
+    """Library entries beside generated kernels; the faster one is what a window gets."""
+    from lazy_backend.porting.execute import library_times
+
+    found = []
+    for op in sorted(b.entries):
+        shapes, out, attrs = _LIBRARY_NODES[op]
+        try:
+            library, generated = library_times(b, op, [(shape, "f32") for shape in shapes], [(out, "f32")], attrs)
+        except Unsupported as error:
+            found.append(f"{op}: refused for float32 ({error})")
+            continue
+        found.append(f"{op}: {library * 1e3:.3f} ms, generated {generated * 1e3:.3f} ms")
+    return "; ".join(found) or "none (optional)"

@@ -89,12 +89,14 @@ def buffers_with_offsets(b: Bench) -> None:
     src, dst = b.upload(x), b.upload(np.zeros_like(x))
     made = kernel(b, "scale", _scale)
     for offset in (step, 3 * step):
-        launch(b, made, (100, 1, 1), AT_EACH, [Buffer(src, offset), Buffer(dst, 2 * step), _scalar(1, "f4")])
-        got = b.get(dst, 100, np.float32, 2 * step)
-        first = offset // 4
+        launch(b, made, (100, 1, 1), AT_EACH, [Buffer(src, offset), Buffer(dst), _scalar(1, "f4")])
+        got, first = b.get(dst, 100, np.float32), offset // 4
         expect(
             (got == x[first : first + 100]).all(), f"a buffer argument with offset {offset} begins at {got[0] * 4:g}"
         )
+    launch(b, made, (100, 1, 1), AT_EACH, [Buffer(src), Buffer(dst, 2 * step), _scalar(1, "f4")])
+    got = b.get(dst, 100, np.float32, 2 * step)
+    expect((got == x[:100]).all(), f"a result at offset {2 * step} of its buffer is not there")
 
 
 @check()
