@@ -1,8 +1,8 @@
 """`python -m benchmarks.memory`: peak memory of tensors on six scripts, eager CPU and lazy, and growth over many steps.
 
 Eager's peak is PyTorch's CPU allocator's, whose every allocation and release its profiler reports. Lazy's is its own
-allocator's, plus what the script holds on the CPU after its steps: its data lies there in both runs. Each script runs in
-a process of its own. Growth is what the allocator holds and what the process has resident at the end, less the same
+allocator's, plus what the script holds on the CPU after its steps: its data lies there in both runs. Each script runs
+in a process of its own. Growth is what the allocator holds and what the process has resident at the end, less the same
 after a tenth of the steps.
 """
 
@@ -73,7 +73,7 @@ SCRIPTS: dict[str, Callable[[], Run]] = {
 
 
 def cpu_memory(run: Callable[[], int]) -> tuple[int, int]:
-    """Bytes of PyTorch's CPU allocator beyond what lived before: their peak, and at the time (ns) that `run` returns."""
+    """Bytes of PyTorch's CPU allocator beyond what lived before: their peak, and at the ns that `run` returns."""
     with profile(profile_memory=True) as found:
         end = run()
     assert found.kineto_results
