@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -138,10 +138,13 @@ class State:
 
 
 class Functionalizer:
-    """Walks a window once. `segments` is the result; `statics` the (op, argument) whose scalars had to be known."""
+    """Walks a window once. `segments` is the result; `statics` the (op, argument) whose scalars had to be known.
 
-    def __init__(self, window: Window):
-        self.window = window
+    host: nodes that are not lowered whether or not they could be.
+    """
+
+    def __init__(self, window: Window, host: Set[int]):
+        self.window, self.host = window, host
         self.graph = Graph()
         self.states: dict[int, State] = {}
         self.params: dict[int, Value] = {}
@@ -155,12 +158,14 @@ class Functionalizer:
             self.graph.origin = index
             mark = len(self.graph.nodes)
             try:
+                if index in self.host:
+                    raise NotLowerable(node.op)
                 self.node(node)
             except Exception as error:  # a script never dies because of a rule: the next rung is the host
                 if not isinstance(error, NotLowerable):
                     log.warning("the lowering of %s failed (at %s): %r", node.op, node.line, error)
                 del self.graph.nodes[mark:]
-                if isinstance(error, NotLowerable) and writes_nothing(node):
+                if isinstance(error, NotLowerable) and index not in self.host and writes_nothing(node):
                     continue
                 self.end_segment(lambda slot, at=index: self.window.slots[slot].alive or last_use[slot] >= at)
                 self.segments.append(Segment(host_node=index))
@@ -358,7 +363,10 @@ def drop_dead(graph: Graph) -> None:
     graph.nodes = kept[::-1]
 
 
-def functionalize(window: Window) -> tuple[list[Segment], list[tuple[str, set[str]]]]:
-    """The window's segments in order, and the (op, argument names) whose scalars were compiled in."""
-    walker = Functionalizer(window)
+def functionalize(window: Window, host: Set[int] = frozenset()) -> tuple[list[Segment], list[tuple[str, set[str]]]]:
+    """The window's segments in order, and the (op, argument names) whose scalars were compiled in.
+
+    host: nodes that are not lowered whether or not they could be.
+    """
+    walker = Functionalizer(window, host)
     return walker.run(), walker.statics

@@ -16,7 +16,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from codegen import core_calls, externs, schedule
@@ -29,7 +29,7 @@ from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.kernels import NoCompile, described, library_handle, loaded
 from lazy_backend.reports import compiles, explain
-from lazy_backend.variants import Family
+from lazy_backend.variants import MIN_RUNS, Family
 from ops_core.ir import Node
 
 log = logging.getLogger("lazy_backend.compile")
@@ -103,14 +103,16 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     if len(_families) >= MAX_FAMILIES:
         _families.clear()
     family = _families.setdefault(source["structure"], Family())
+    family.meet(window)
     if archive.recording is not None:
         plan = compiled(source, window, family)
         archive.recording.take(source, plan)
         return plan
-    if explain.captured is None and interpretable(window):
-        if family.rare(source["sizes"]):
-            return background.op_by_op(source, "interpret")
-        if config.COMPILE.get() == "async" and background.compile_later(source):
+    if explain.captured is None:
+        if family.rare(source["generic_runs"]) and interpretable(window, family.varying):
+            return compiled(source, window, family, generic=True)
+        whole = range(len(window.nodes))
+        if config.COMPILE.get() == "async" and interpretable(window, whole) and background.compile_later(source):
             family.compiled += 1
             compiles.note(source)
             return background.op_by_op(source, "interpret")
@@ -136,13 +138,18 @@ def deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(limit)
 
 
-def compiled(source: dict[str, Any], window: Window, family: Family) -> dict[str, Any]:
-    """The window's plan with its kernels. A compiler that fails costs speed, not the script: the host runs it then."""
+def compiled(source: dict[str, Any], window: Window, family: Family, generic: bool = False) -> dict[str, Any]:
+    """The window's plan with its kernels. A compiler that fails costs speed, not the script: the host runs it then.
+
+    generic: a plan for whatever sizes the nodes have in which windows of the family differed; the host runs these.
+    """
     with _compiling:
         try:
             compiles.note(source)
             with deep_recursion():
-                plan = fused(window, family)
+                plan = fused(window, family, family.varying if generic else frozenset())
+            if generic:
+                return plan | {"varying": sorted(family.varying), "runs_each": MIN_RUNS}
             plans.remember(source, plan)
             return plan
         except (NoCompile, FallbackForbidden):
@@ -164,16 +171,22 @@ def compile_now(source: dict[str, Any]) -> None:
         plans.remember(source, fused(window, family))
 
 
-def fused(window: Window, family: Family) -> dict[str, Any]:
-    """The window's plan: core graphs, fused kernels, and host steps for ops without a lowering."""
+def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -> dict[str, Any]:
+    """The window's plan: core graphs, fused kernels, and host steps for ops without a lowering.
+
+    interpreted: nodes that run on the host though they have one.
+    """
     family.compiled += 1
     steps: list[tuple] = []
     made: list[Plan] = []
     arena = 0
-    segments, statics = functionalize(window)
+    segments, statics = functionalize(window, interpreted)
     for op, names in statics:
         identity.mark_static(op, names)
     for segment in segments:
+        if segment.host_node in interpreted:
+            steps.append(("interpret", segment.host_node))
+            continue
         if segment.host_node is not None:
             node = window.nodes[segment.host_node]
             if node.op in custom.KERNELS:
@@ -197,7 +210,7 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
             made.append(plan)
         arena = max(arena, plan.arena_bytes)
     capture(window, made, steps)
-    return {"arena_bytes": arena, "slots": sorted(touched(steps, window)), "steps": steps, "once": bool(statics)}
+    return {"arena_bytes": arena, "steps": steps, "once": bool(statics)}
 
 
 def custom_launch(device: int, node: WindowNode) -> tuple:
@@ -213,11 +226,11 @@ def custom_launch(device: int, node: WindowNode) -> tuple:
     return custom.launch(node, found, _kernels[key])
 
 
-def interpretable(window: Window) -> bool:
-    """Whether the host's kernels can run the window on the same memory, with the same results up to rounding."""
+def interpretable(window: Window, nodes: Iterable[int]) -> bool:
+    """Whether the host's kernels can run these nodes on the same memory, with the same results up to rounding."""
     return bool(capabilities(window.device).host_visible) and not any(
         node.seed is not None or node.op in custom.KERNELS or "overrideable" in node.op or "_thnn_fused" in node.op
-        for node in window.nodes
+        for node in map(window.nodes.__getitem__, nodes)
     )
 
 
@@ -257,16 +270,3 @@ def describe(handle: int, origins: list[WindowNode]) -> None:
 def recipe(arg: Arg, plan: Plan) -> tuple:
     """A temp is its place in the arena; everything else is as it stands."""
     return ("temp", plan.temps[int(arg.value)].offset, "") if arg.kind == "temp" else tuple(arg)
-
-
-def touched(steps: list[tuple], window: Window) -> set[int]:
-    """The slots that must have memory: those that a kernel names or a host step reads or writes."""
-    slots: set[int] = set()
-    for step in steps:
-        if step[0] == "launch":
-            slots |= {arg[1] for arg in step[4] if arg[0] == "slot"}
-        elif step[0] == "core":
-            slots |= {place[1] for place, *_ in step[4] if place[0] == "slot"}
-        elif step[0] == "host":
-            slots |= window.nodes[step[1]].slots()
-    return slots

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 import struct
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from codegen.functionalize import Window
 
 # Constants as codegen.builder writes them, at the top of the function, before any pass has folded them.
 _CONSTANT = re.compile(r"^  (%c\d+) = arith\.constant (.*)\n", re.MULTILINE)
@@ -35,7 +36,8 @@ MAX_ARGUMENTS = 24
 # Sizes of one structure that are compiled at first sight. The first is compiled as constants, the second finds what
 # varies, the third settles it; where tiles still differ from size to size (products), more would be a compile each.
 MAX_COMPILED = 3
-# How often a further size runs op by op before it gets kernels. benchmarks: cached decoding, where a size comes once.
+# How often a further size runs the generic plan, its varying ops on the host, before it gets kernels.
+# benchmarks: cached decoding, where a size comes once.
 MIN_RUNS = 2
 
 
@@ -136,12 +138,18 @@ class Family:
 
     kernels: dict[tuple, Sized] = field(default_factory=dict)
     compiled: int = 0
-    met: Counter[str] = field(default_factory=Counter)
+    first: list[tuple] = field(default_factory=list)  # of the first window, what of each node depends on sizes
+    varying: set[int] = field(default_factory=set)  # nodes whose sizes were not always those of the first window
 
-    def rare(self, sizes: str) -> bool:
-        """Whether a window of these sizes has come too seldom to be worth kernels of its own."""
-        self.met[sizes] += 1
-        return self.compiled >= MAX_COMPILED and self.met[sizes] <= MIN_RUNS
+    def meet(self, window: Window) -> None:
+        """Notes in which nodes a window differs from the first of its structure."""
+        sized = [(n.args, n.outs, [window.slots[slot].nbytes for slot in sorted(n.slots())]) for n in window.nodes]
+        self.first = self.first or sized
+        self.varying |= {i for i, (a, b) in enumerate(zip(self.first, sized, strict=True)) if a != b}
+
+    def rare(self, runs: int) -> bool:
+        """Whether a window that ran `runs` times so far has come too seldom to be worth kernels of its own."""
+        return self.compiled >= MAX_COMPILED and runs < MIN_RUNS and bool(self.varying)
 
     def variant(self, mlir: str, name: str) -> Variant:
         """The form of a kernel that serves this window and, where sizes have varied, its siblings."""

@@ -9,10 +9,10 @@
 namespace lazy {
 namespace {
 
-// Scores of one head from which on attention is recorded as one op, whose kernels keep none of them in memory. With a
-// quarter of it, 128 x 128, forward and backward of (2, 12, 128, 64) take the same processor time either way, 9 and
-// 10 ms, and products and a softmax have more to fuse with. benchmarks/kernels.py `attention`.
-constexpr int64_t kFewestScores = 1 << 16;
+// Scores of one head from which on attention is recorded as one op, whose kernels keep none of them in memory, as eager's
+// keep none. At 128 x 128 forward and backward of (2, 12, 128, 64) take the same processor time either way, 9 and 10 ms,
+// so memory decides: the GPT demo peaks at 1.35x eager's with the scores kept. benchmarks/kernels.py `attention`, benchmarks/memory.py.
+constexpr int64_t kFewestScores = 1 << 14;
 
 int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, double dropout, bool, std::optional<double>, bool) {

@@ -20,6 +20,8 @@ namespace {
 constexpr size_t kMaxQueued = 64;
 // Plans kept per device. A plan of 500 nodes takes some 50 KB.
 constexpr size_t kMaxPlans = 2048;
+// Windows whose runs of a generic plan are counted: decoding brings new ones for ever.
+constexpr size_t kMaxCounted = 1 << 16;
 
 Compiler& compiler() {
   static Compiler f;
@@ -106,6 +108,20 @@ std::unordered_map<uintptr_t, KernelTime> kernel_times() {
   return times;
 }
 
+void Plan::find_last_uses(const Window& window) {
+  std::vector<uint8_t> later(window.slots.size());
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const auto touch = [&](uint32_t slot) {
+      if (!later[slot]) step->last.push_back(slot);
+      later[slot] = 1;
+    };
+    for (const ArgRecipe& arg : step->args)
+      if (arg.kind == ArgRecipe::kSlot) touch(arg.index);
+    if (step->kind == Step::kHost)
+      for (const uint32_t slot : window.slots_of(step->node)) touch(slot);
+  }
+}
+
 void set_compiler(Compiler f) { compiler() = std::move(f); }
 
 Executor::Executor(int device) : index_(device), thread_([this] { loop(); }) {}
@@ -153,6 +169,8 @@ void Executor::forget_plans() {
   GilRelease free;
   std::lock_guard<std::mutex> running(run_mutex_);
   plans_.clear();
+  generic_.clear();
+  generic_runs_.clear();
 }
 
 void Executor::loop() {
@@ -249,8 +267,21 @@ std::shared_ptr<Plan> Executor::plan_for(Job& job) {
     stats().plans_hit++;
     return found->second;
   }
+  Hash structure = job.window->structure;
+  for (const uint8_t alive : job.alive) structure.mix(alive);
+  if (generic_runs_.size() >= kMaxCounted) generic_runs_.clear();
+  uint32_t runs = 0;
+  if (const auto counted = generic_runs_.find(job.key); counted != generic_runs_.end()) runs = counted->second;
+  if (const auto generic = generic_.find(structure); generic != generic_.end() && runs < generic->second.runs_each) {
+    const auto& plans = generic->second.plans;
+    if (const auto found = plans.find(job.window->sizes_but(generic->second.varying)); found != plans.end()) {
+      generic_runs_[job.key] = runs + 1;
+      stats().plans_hit++;
+      return found->second;
+    }
+  }
   const auto start = std::chrono::steady_clock::now();
-  std::shared_ptr<Plan> plan = compiler()(*job.window, job.alive);
+  std::shared_ptr<Plan> plan = compiler()(*job.window, job.alive, runs);
   const auto spent = std::chrono::steady_clock::now() - start;
   // A plan whose kernels were all there is put together, not compiled.
   if (plan->built_kernels)
@@ -258,19 +289,29 @@ std::shared_ptr<Plan> Executor::plan_for(Job& job) {
   else
     stats().plans_assembled++;
   stats().compile_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+  if (plan->once) return plan;
+  if (!plan->varying.empty()) {
+    if (generic_.size() >= kMaxPlans) generic_.clear();
+    auto& generic = generic_[structure];
+    if (generic.varying != plan->varying || generic.plans.size() >= kMaxPlans) generic = {plan->varying, plan->runs_each, {}};
+    generic.plans[job.window->sizes_but(plan->varying)] = plan;
+    generic_runs_[job.key] = runs + 1;
+    return plan;
+  }
   if (plans_.size() >= kMaxPlans) plans_.clear();
-  if (!plan->once) plans_[job.key] = plan;
+  plans_[job.key] = plan;
   return plan;
 }
 
 void Executor::run_window(Job& job) {
   const auto plan = plan_for(job);
-  for (uint32_t slot : plan->slots) job.window->slots[slot]->allocate();
   plan->runs++;
   execute(*plan, *job.window);
 }
 
-void Executor::execute(const Plan& plan, const Window& window) {
+// Memory is taken at a slot's first use. After its last, the window lets go of it: where nobody else
+// sees it, it goes back, and the in-order queue runs its next owner later.
+void Executor::execute(const Plan& plan, Window& window) {
   Device& d = device(index_);
   Block* arena = plan.arena_bytes ? allocate_block(index_, plan.arena_bytes, nullptr) : nullptr;
   struct Release {
@@ -285,6 +326,11 @@ void Executor::execute(const Plan& plan, const Window& window) {
   bool idle = false;  // host steps in a row wait once
   std::vector<LibraryCall> calls;  // neighbours that run side by side
   lazy_kernel called = nullptr;
+  std::vector<uint32_t> done;  // slots that nothing touches once the calls have run
+  const auto let_go = [&] {
+    for (const uint32_t slot : done) window.slots[slot].reset();
+    done.clear();
+  };
   const auto run_calls = [&] {
     if (calls.empty()) return;
     const uint64_t start = profiling ? now_ns() : 0;
@@ -293,6 +339,7 @@ void Executor::execute(const Plan& plan, const Window& window) {
     run_library(d, calls);
     if (start) note_time(called, start, calls.size());
     calls.clear();
+    let_go();
   };
   for (const Step& step : plan.steps) {
     if (step.kind != Step::kCoreOp || d.api->core_op) run_calls();  // the driver's own come after what waits
@@ -300,6 +347,8 @@ void Executor::execute(const Plan& plan, const Window& window) {
       if (!idle) d.synchronize();
       idle = true;
       run_host_step(window, step.node, step.fallback);
+      done = step.last;
+      let_go();
       continue;
     }
     args.resize(step.args.size());
@@ -309,7 +358,9 @@ void Executor::execute(const Plan& plan, const Window& window) {
       arg = {};
       switch (recipe.kind) {
         case ArgRecipe::kSlot: {
-          const Block* block = window.slots[recipe.index]->block;
+          Buffer& buffer = *window.slots[recipe.index];
+          buffer.allocate();
+          const Block* block = buffer.block;
           arg.kind = LAZY_ARG_BUFFER;
           arg.mem = block->mem;
           arg.offset = block->offset;
@@ -377,6 +428,8 @@ void Executor::execute(const Plan& plan, const Window& window) {
       }
       stats().extern_calls++;
     }
+    done.insert(done.end(), step.last.begin(), step.last.end());
+    if (calls.empty()) let_go();
   }
   run_calls();
   d.flush();

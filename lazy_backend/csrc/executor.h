@@ -36,16 +36,27 @@ struct Step {
   std::string name, attrs;  // CORE_OP
   uint32_t outputs = 0;
   std::vector<lazy_tensor> tensors;  // CORE_OP: mem and offset filled in from args
+  std::vector<uint32_t> last;        // slots that no later step of the plan touches
 };
 
 struct Plan {
   std::vector<Step> steps;
-  std::vector<uint32_t> slots;      // that must have memory
   std::vector<int64_t> scalar_kinds;  // ScalarKind of each run-time scalar of the window
   uint64_t arena_bytes = 0;
   uint64_t runs = 0;
   bool once = false;  // holds a run-time scalar's value: good for this window only
+  std::vector<uint32_t> varying;  // nodes, run on the host, whose sizes may be others than when the plan was made
+  uint32_t runs_each = 0;         // how often it may run for the same sizes, where some nodes vary
   bool built_kernels = false;  // making it took a kernel that neither memory nor the persistent cache had
+
+  void find_last_uses(const Window& window);
+};
+
+// The plan of a structure whose sizes are seldom the same twice, by the sizes of the nodes that do not vary.
+struct Generic {
+  std::vector<uint32_t> varying;
+  uint32_t runs_each = 0;
+  std::unordered_map<Hash, std::shared_ptr<Plan>, HashHash> plans;
 };
 
 struct Job {
@@ -76,7 +87,7 @@ class Executor {
   bool run_next();                 // false where nothing is queued
   void run(Job& job);
   void run_window(Job& job);
-  void execute(const Plan& plan, const Window& window);
+  void execute(const Plan& plan, Window& window);
   std::shared_ptr<Plan> plan_for(Job& job);
 
   const int index_;
@@ -87,6 +98,8 @@ class Executor {
   bool stopping_ = false, device_busy_ = false;
   std::exception_ptr error_;
   std::unordered_map<Hash, std::shared_ptr<Plan>, HashHash> plans_;
+  std::unordered_map<Hash, Generic, HashHash> generic_;         // by structure
+  std::unordered_map<Hash, uint32_t, HashHash> generic_runs_;   // of a generic plan, by window
   std::thread thread_;
 };
 
@@ -100,8 +113,8 @@ std::unordered_map<uintptr_t, KernelTime> kernel_times();
 Executor& executor(int device);
 void stop_executors();
 
-// Python's compiler: window, liveness -> plan. Called with the GIL free.
-using Compiler = std::function<std::unique_ptr<Plan>(const Window&, const std::vector<uint8_t>& alive)>;
+// Python's compiler: window, liveness, runs of a generic plan so far -> plan. Called with the GIL free.
+using Compiler = std::function<std::unique_ptr<Plan>(const Window&, const std::vector<uint8_t>& alive, uint32_t generic_runs)>;
 void set_compiler(Compiler compiler);
 
 // Releases the GIL for as long as it lives, where the thread holds it.

@@ -173,7 +173,10 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
   auto plan = std::make_unique<Plan>();
   plan->arena_bytes = source["arena_bytes"].cast<uint64_t>();
   plan->once = source["once"].cast<bool>();
-  plan->slots = source["slots"].cast<std::vector<uint32_t>>();
+  if (source.contains("varying")) {
+    plan->varying = source["varying"].cast<std::vector<uint32_t>>();
+    plan->runs_each = source["runs_each"].cast<uint32_t>();
+  }
   for (const auto& item : source["steps"].cast<py::list>()) {
     const auto t = item.cast<py::tuple>();
     const auto kind = t[0].cast<std::string>();
@@ -216,7 +219,7 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
 // The Python callable, kept for the life of the process: the executor's threads outlive module teardown.
 PyObject* compile_callable = nullptr;
 
-std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& alive) {
+std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& alive, uint32_t generic_runs) {
   py::gil_scoped_acquire gil;
   std::vector<int64_t> kinds;
   py::dict source = window_to_python(window, alive, kinds);
@@ -224,9 +227,11 @@ std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& 
   for (size_t i = 0; i < alive.size(); ++i) structure.mix(alive[i]);
   source["sizes"] = std::to_string(window.sizes.a) + "-" + std::to_string(window.sizes.b);
   source["structure"] = std::to_string(structure.a) + "-" + std::to_string(structure.b);
+  source["generic_runs"] = generic_runs;
   const uint64_t built = stats().kernels_built;
   auto plan = plan_from_python(py::reinterpret_borrow<py::object>(compile_callable)(source).cast<py::dict>());
   plan->scalar_kinds = std::move(kinds);
+  plan->find_last_uses(window);
   plan->built_kernels = stats().kernels_built != built;
   return plan;
 }

@@ -120,6 +120,31 @@ uint32_t Window::slot_of(Buffer* buffer, const Frame& frame) {
   return buffer->slot;
 }
 
+std::vector<uint32_t> Window::slots_of(size_t node) const {
+  // Entries of each tag in `code`, itself included. The elements of a list, and the number of a 0-dim host tensor, follow as arguments.
+  static constexpr int64_t kEntries[] = {1, 5, 3, 2, 1, 2, 2, 2, 2, 2, 2, 4};
+  std::vector<uint32_t> found;
+  const size_t end = node + 1 < nodes.size() ? nodes[node + 1].code : code.size();
+  for (size_t at = nodes[node].code + 1; at < end; at += static_cast<size_t>(kEntries[code[at]]))
+    if (code[at] == kTensor || code[at] == kOut) found.push_back(static_cast<uint32_t>(code[at + 1]));
+  return found;
+}
+
+Hash Window::sizes_but(const std::vector<uint32_t>& others) const {
+  Hash hash;
+  auto other = others.begin();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (other != others.end() && *other == i) {
+      ++other;
+      continue;
+    }
+    const size_t end = i + 1 < nodes.size() ? nodes[i + 1].dims : dims.size();
+    for (size_t at = nodes[i].dims; at < end; ++at) hash.mix(static_cast<uint64_t>(dims[at]));
+    for (const uint32_t slot : slots_of(i)) hash.mix(slots[slot]->nbytes);
+  }
+  return hash;
+}
+
 void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std::vector<int64_t>& dims,
             const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars) {
   const Frame frame = current_frame();

@@ -75,6 +75,8 @@ struct Window {
   uint64_t lowest = ~0ull;  // the lowest in its first half: see `content_boundary`
 
   uint32_t slot_of(Buffer* buffer, const Frame& frame);
+  std::vector<uint32_t> slots_of(size_t node) const;         // that the node reads or writes
+  Hash sizes_but(const std::vector<uint32_t>& nodes) const;  // of all other nodes, and of what they touch
 };
 
 // Cut the current window of a device and hand it to the executor. Returns the ticket of the

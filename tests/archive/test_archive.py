@@ -191,7 +191,6 @@ def test_another_torch_is_refused(recorded, tmp_path):
 @pytest.mark.parametrize(
     "spoil",
     {
-        "slot": lambda p: p["slots"].append(10_000),
         "kernel": lambda p: p["steps"].append(["launch", 99, [1, 1, 1], [1, 1, 1], []]),
         "argument": lambda p: p["steps"].append(["launch", 0, [1, 1, 1], [1, 1, 1], [["slot", 9999, ""]]]),
         "temp": lambda p: p["steps"].append(["launch", 0, [1, 1, 1], [1, 1, 1], [["temp", 1 << 40, ""]]]),
