@@ -86,9 +86,13 @@ class Group:
     faces: tuple[Overload, ...]
 
     @property
-    def failure(self) -> str:
-        """A message of a failing case, where there is one."""
-        return next((face.evidence.failure for face in self.faces if face.evidence.failure), "")
+    def why(self) -> str:
+        """A message of a failing case, where there is one; of a fallback, why the device has no way."""
+        base = self.name.split(".")[1]
+        reasons = [face.evidence.failure for face in self.faces]
+        if self.state == "fallback":
+            reasons.append((routes.HOST | routes.HOST_IN_PART).get(base, ""))
+        return next(filter(None, reasons), "")
 
 
 def groups(rows: list[Overload]) -> list[Group]:
@@ -142,7 +146,7 @@ def report(archive: Archive) -> dict[str, Any]:
 
 def _group_json(group: Group) -> dict[str, Any]:
     faces = [face.name for face in group.faces]
-    fields = ("name", "kind", "route", "state", "failure")
+    fields = ("name", "kind", "route", "state", "why")
     return {name: getattr(group, name) for name in fields} | {"faces": faces}
 
 

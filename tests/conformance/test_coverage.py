@@ -2,6 +2,7 @@
 
 from lazy_backend.conformance.results import CaseResult, UnitResult
 from lazy_backend.reports import coverage, coverage_html, coverage_text, evidence
+from ops_core import routes
 
 
 def archive(*cases: CaseResult) -> evidence.Archive:
@@ -47,6 +48,11 @@ def test_evidence_survives_its_file(tmp_path):
     made = archive(PASSED)
     evidence.save(made, tmp_path / "evidence.json")
     assert evidence.load(tmp_path / "evidence.json") == made
+
+
+def test_a_fallback_is_listed_with_its_reason():
+    hosted = CaseResult("forward", 0, "pass", host_ops={"aten.igamma.default": 1}, overloads=["aten.igamma.default"])
+    assert routes.HOST["igamma"] in coverage_text.markdown(coverage.report(archive(hosted)))
 
 
 def test_the_pages_name_every_group_that_is_open_and_every_overload():

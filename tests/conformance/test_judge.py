@@ -43,6 +43,19 @@ def test_a_half_result_may_be_as_far_from_the_truth_as_the_cpus():
     assert verdict(device * 2, cpu, torch.bfloat16, run) == "differ"
 
 
+def test_one_bad_number_of_the_cpus_excuses_one_but_not_many():
+    true = torch.ones(100, dtype=torch.float64)
+    cpu, one = true.float(), true.float()
+    cpu[0] += 0.1
+    one[1] += 0.2
+
+    def run(device, wide=False):
+        return true if wide else cpu
+
+    assert verdict(one, cpu, run=run) == "loose"
+    assert verdict(true.float() + 0.2, cpu, run=run) == "differ"
+
+
 def test_random_results_are_judged_by_shape_and_dtype():
     def run(device, wide=False):
         return torch.rand(4)
