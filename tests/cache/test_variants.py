@@ -97,3 +97,31 @@ def test_many_sizes_need_few_kernels(device, monkeypatch, name):
         x = torch.linspace(-2, 3, 2 * 8 * n).reshape(2, 8, n)
         torch.testing.assert_close(program(x.to(device)).cpu(), program(x), rtol=1e-5, atol=1e-5)
     assert torch.lazy.stats()["kernels_built"] - before <= most
+
+
+def decode(device, turns):
+    """Rows (1, 24) by turn, and on lazy the counters of each."""
+    torch.manual_seed(0)
+    w, x = (torch.randn(24, 24) / 5).to(device), torch.ones(1, 24, device=device)
+    cache = torch.zeros(0, 24, device=device)
+    rows, stats = [], []
+    for _ in range(turns):
+        torch.lazy.reset_stats()
+        q = torch.tanh(x @ w)
+        cache = torch.cat([cache, q])
+        x = torch.sigmoid((torch.softmax(q @ cache.T, -1) @ cache) @ w + x)
+        rows.append(x.cpu())
+        stats.append(torch.lazy.stats())
+    return torch.cat(rows), stats
+
+
+def test_decoding_runs_one_plan_for_all_lengths(device):
+    """a cache grows by a row each turn: after some turns no plan is made, and ops of one size keep their kernels"""
+    if device == "cpu":
+        pytest.skip("the cpu compiles nothing")
+    rows, stats = decode(device, 23)  # at 24 rows a product would have the size of those with w
+    torch.testing.assert_close(rows, decode("cpu", 23)[0], rtol=1e-4, atol=1e-5)
+    late = stats[12:]
+    assert all(s["plans_compiled"] == s["plans_assembled"] == s["host_ops"] == 0 for s in late)
+    assert len({(s["windows"], s["kernels_launched"], s["ops_interpreted"]) for s in late}) == 1, "the same every turn"
+    assert late[0]["kernels_launched"] and late[0]["ops_interpreted"] < late[0]["ops"]

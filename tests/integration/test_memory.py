@@ -21,6 +21,20 @@ def test_allocated_and_peak():
     assert torch.lazy.max_memory_allocated() == base
 
 
+def test_what_dies_within_a_window_is_used_again_there():
+    """A tensor that nobody sees any more leaves its memory to what the same window makes after its last use."""
+    x = torch.ones(4 * MEGABYTE).to("lazy")
+    torch.lazy.synchronize()
+    torch.lazy.reset_peak_memory_stats()
+    base = torch.lazy.memory_allocated()
+    total = x.sum()
+    del x
+    y = total.repeat(4 * MEGABYTE)
+    torch.lazy.synchronize()
+    assert torch.lazy.max_memory_allocated() - base <= MEGABYTE
+    assert y[0].item() == 4 * MEGABYTE
+
+
 def test_reserved_and_empty_cache():
     """Freed memory is kept, and given back by empty_cache."""
     x = torch.ones(64 * MEGABYTE, device="lazy")
