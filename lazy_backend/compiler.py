@@ -162,7 +162,7 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
     steps: list[tuple] = []
     made: list[Plan] = []
     arena = 0
-    segments, statics = functionalize(window)
+    segments, checks, statics = functionalize(window)
     for op, names in statics:
         identity.mark_static(op, names)
     for segment in segments:
@@ -191,7 +191,10 @@ def fused(window: Window, family: Family) -> dict[str, Any]:
             made.append(plan)
         arena = max(arena, plan.arena_bytes)
     capture(window, made, steps)
-    return {"arena_bytes": arena, "slots": sorted(touched(steps, window)), "steps": steps, "once": bool(statics)}
+    return {
+        "arena_bytes": arena, "slots": sorted(touched(steps, window)), "steps": steps,
+        "checks": [tuple(check) for check in checks], "once": bool(statics),
+    }  # fmt: skip
 
 
 def custom_launch(device: int, node: WindowNode) -> tuple:
@@ -263,4 +266,4 @@ def touched(steps: list[tuple], window: Window) -> set[int]:
             slots |= {place[1] for place, *_ in step[4] if place[0] == "slot"}
         elif step[0] == "host":
             slots |= window.nodes[step[1]].slots()
-    return slots
+    return slots - {len(window.slots)}  # the words of checks, which the executor keeps

@@ -179,8 +179,7 @@ bool Executor::run_next() {
   try {
     run(job);
   } catch (...) {
-    std::lock_guard<std::mutex> lock(queue_mutex_);
-    if (!error_) error_ = std::current_exception();
+    note_error(std::current_exception());
   }
   job = Job();  // buffers go back before anyone is told
   std::lock_guard<std::mutex> lock(queue_mutex_);
@@ -206,6 +205,16 @@ void Executor::finish(uint64_t ticket) {
   if (!device_busy_) return;
   device(index_).synchronize();
   device_busy_ = false;
+  look_at_checks();
+}
+
+void Executor::note_error(std::exception_ptr error) {
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  if (!error_) error_ = std::move(error);
+}
+
+void Executor::look_at_checks() {
+  if (auto error = checks_.look(device(index_))) note_error(std::move(error));
 }
 
 bool Executor::submitted_to_driver(uint64_t ticket) {
@@ -280,6 +289,12 @@ void Executor::execute(const Plan& plan, const Window& window) {
     }
   } release{index_, arena};
 
+  if (!checks_.room(plan.checks.size())) {
+    d.synchronize();
+    look_at_checks();
+  }
+  const auto words = plan.checks.empty() ? std::pair<lazy_mem, uint64_t>{} : checks_.take(d, plan.checks, window);
+
   std::vector<lazy_arg> args;
   bool idle = false;  // host steps in a row wait once
   std::vector<LibraryCall> calls;  // neighbours that run side by side
@@ -308,8 +323,12 @@ void Executor::execute(const Plan& plan, const Window& window) {
       arg = {};
       switch (recipe.kind) {
         case ArgRecipe::kSlot: {
-          const Block* block = window.slots[recipe.index]->block;
           arg.kind = LAZY_ARG_BUFFER;
+          if (recipe.index == window.slots.size()) {
+            std::tie(arg.mem, arg.offset) = words;
+            break;
+          }
+          const Block* block = window.slots[recipe.index]->block;
           arg.mem = block->mem;
           arg.offset = block->offset;
           break;

@@ -174,6 +174,11 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
   plan->arena_bytes = source["arena_bytes"].cast<uint64_t>();
   plan->once = source["once"].cast<bool>();
   plan->slots = source["slots"].cast<std::vector<uint32_t>>();
+  for (const auto& item : source["checks"].cast<py::list>()) {
+    const auto t = item.cast<py::tuple>();
+    plan->checks.push_back(std::make_shared<const Check>(
+        Check{t[0].cast<uint32_t>(), t[1].cast<std::string>() == "IndexError", t[2].cast<std::string>()}));
+  }
   for (const auto& item : source["steps"].cast<py::list>()) {
     const auto t = item.cast<py::tuple>();
     const auto kind = t[0].cast<std::string>();
