@@ -4,12 +4,15 @@ Each slot (buffer) has a *state*: the value that was last written over all of it
 memory yet. A read of a view of such a value is a chain of expand/permute/reshape/slice; a write of part of a
 buffer goes to memory at once (`store`), in order. At the end of the window the values that somebody can
 still see are stored. An op without a lowering ends a segment: it runs on the host between two graphs.
+
+Checks of indices become words of 8 bytes, stored to a slot of their own behind those of the window.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,6 +21,8 @@ import torch
 
 from codegen.layout import View, view_of
 from codegen.plan import SlotInfo
+from codegen.views import VIEWS
+from ops_core.array import Arr, building, where
 from ops_core.ir import Graph, Node, Value
 from ops_core.lowering import Complex, NeedsStatic, NotLowerable, lower
 
@@ -102,6 +107,24 @@ class Segment:
     host_node: int | None = None
 
 
+class Check(NamedTuple):
+    """One word of a window. node: that checks; raises, text: the error, with a first {} for the index that lies outside
+    and a second for the user's line."""
+
+    node: int
+    raises: str
+    text: str
+
+
+# What the user calls, where ops_core.data_dependent records another op for it.
+RECORDED_FOR = {
+    "aten._unsafe_index.Tensor": "aten.index.Tensor",
+    "aten._index_put_impl_.default": "aten.index_put_.default",
+}
+# The word of a check that found nothing, else the largest index that lies outside; csrc/checks.cpp has the number too.
+NOTHING = -(1 << 63)
+
+
 def tensors(args: Iterable[Any]) -> Iterator[tuple]:
     """The ("tensor", ...) tuples in nested arguments."""
     for arg in args:
@@ -138,7 +161,8 @@ class State:
 
 
 class Functionalizer:
-    """Walks a window once. `segments` is the result; `statics` the (op, argument) whose scalars had to be known.
+    """Walks a window once. `segments` and `checks` are the result; `statics` the (op, argument) whose scalars had to be
+    known.
 
     host: nodes that are not lowered whether or not they could be.
     """
@@ -150,6 +174,8 @@ class Functionalizer:
         self.params: dict[int, Value] = {}
         self.segments: list[Segment] = []
         self.statics: list[tuple[str, set[str]]] = []
+        self.checks: list[Check] = []
+        self.checked: set[tuple] = set()
 
     def run(self) -> list[Segment]:
         """The window's segments, in order."""
@@ -180,7 +206,7 @@ class Functionalizer:
         drop_dead(self.graph)
         if self.graph.nodes:
             self.segments.append(Segment(graph=self.graph))
-        self.graph, self.states, self.params = Graph(), {}, {}
+        self.graph, self.states, self.params, self.checked = Graph(), {}, {}, set()
 
     def node(self, node: WindowNode) -> None:
         """Lower one op and write its results. Raises NotLowerable where it has no rule for these arguments."""
@@ -213,6 +239,25 @@ class Functionalizer:
         for target, value in zip(node.outs, () if all(aliased) else results, strict=True):
             if target is not None and value is not None:
                 self.write(Tensor(*target[1:]), value)
+        self.expand_checks(mark)
+
+    def expand_checks(self, mark: int) -> None:
+        """The checks among the nodes from `mark` on as words; one is enough for all ops that look at an index alike."""
+        added = self.graph.nodes[mark:]
+        self.graph.nodes[mark:] = [node for node in added if node.op != "check"]
+        for check in (node for node in added if node.op == "check"):
+            (index,), low, size = check.inputs, check.attrs["low"], check.attrs["size"]
+            if (index.id, low, size) in self.checked or found_below(index) <= size:
+                continue
+            self.checked.add((index.id, low, size))
+            with building(self.graph):
+                inside = (Arr(index) >= low) & (Arr(index) < size)
+                word = where(inside, NOTHING, Arr(index)).amax().v
+            at = View((), (), len(self.checks))
+            self.graph.add_multi("store", (word,), [], slot=len(self.window.slots), **at._asdict())
+            name = self.window.nodes[self.graph.origin].op
+            text = f"{check.attrs['text']} ({RECORDED_FOR.get(name, name)} at {{}})"
+            self.checks.append(Check(self.graph.origin, check.attrs["raises"], text))
 
     def write_argument(self, raw: Any, value: Any) -> None:
         """Write what an op leaves in an argument, or in each member of a list; None leaves it as it is."""
@@ -335,8 +380,8 @@ class Functionalizer:
             if isinstance(value, Complex)
             else [(value, view)]
         )
-        for part, where in parts:
-            self.graph.add_multi("store", (part,), [], slot=slot, **where._asdict())
+        for part, at in parts:
+            self.graph.add_multi("store", (part,), [], slot=slot, **at._asdict())
 
     def spill(self, slot: int, state: State) -> None:
         """Bring memory up to date; the value stays known."""
@@ -352,6 +397,20 @@ def complex_parts(view: View) -> tuple[View, View]:
     return View(view.sizes, strides, 2 * view.offset), View(view.sizes, strides, 2 * view.offset + 1)
 
 
+def found_below(index: Value) -> float:
+    """What positions that the device itself found or counted lie below, if `index` is such; else infinity."""
+    while index.node.op in VIEWS or index.node.attrs.get("fn") == "convert":
+        index = index.node.inputs[0]
+    node = index.node
+    if node.op in ("argmax", "argmin"):
+        return node.inputs[0].shape[node.attrs["dims"][0]]
+    if node.op == "sort" and index.index == 1:
+        return index.shape[node.attrs["dim"]]
+    if node.op == "nonzero":
+        return max(node.inputs[0].shape)
+    return index.shape[0] if node.op == "iota" else math.inf
+
+
 def drop_dead(graph: Graph) -> None:
     """Remove nodes that no store needs."""
     needed: set[int] = set()
@@ -363,10 +422,12 @@ def drop_dead(graph: Graph) -> None:
     graph.nodes = kept[::-1]
 
 
-def functionalize(window: Window, host: Set[int] = frozenset()) -> tuple[list[Segment], list[tuple[str, set[str]]]]:
-    """The window's segments in order, and the (op, argument names) whose scalars were compiled in.
+def functionalize(
+    window: Window, host: Set[int] = frozenset()
+) -> tuple[list[Segment], list[Check], list[tuple[str, set[str]]]]:
+    """The window's segments in order, its checks, and the (op, argument names) whose scalars were compiled in.
 
     host: nodes that are not lowered whether or not they could be.
     """
     walker = Functionalizer(window, host)
-    return walker.run(), walker.statics
+    return walker.run(), walker.checks, walker.statics

@@ -180,7 +180,7 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
     steps: list[tuple] = []
     made: list[Plan] = []
     arena = 0
-    segments, statics = functionalize(window, interpreted)
+    segments, checks, statics = functionalize(window, interpreted)
     for op, names in statics:
         identity.mark_static(op, names)
     for segment in segments:
@@ -210,7 +210,8 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
             made.append(plan)
         arena = max(arena, plan.arena_bytes)
     capture(window, made, steps)
-    return {"arena_bytes": arena, "steps": steps, "once": bool(statics)}
+    found = [tuple(check) for check in checks]
+    return {"arena_bytes": arena, "steps": steps, "checks": found, "once": bool(statics)}
 
 
 def custom_launch(device: int, node: WindowNode) -> tuple:

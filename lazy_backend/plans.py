@@ -1,10 +1,11 @@
 """Plans as JSON: how an archive and the persistent cache keep what a window was compiled to.
 
     {"arena_bytes": int, "scalars": how many the window has, "steps": [step],
-     "kernels": [[where its binary is, function, description]]}
+     "checks": [[node, exception, text]], "kernels": [[where its binary is, function, description]]}
 
 Steps are those that the compiler gives to csrc/module.cpp, with a kernel's number in place of its handle and a
-library op's name in place of its. Scalars are numbered as in the window's description.
+library op's name in place of its. Scalars are numbered as in the window's description. The slot after a window's last
+is the words of its checks, in order.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def written(
                 steps.append([kind, node])
     table = [[*keep(handle), kernels.described.get(handle, "")] for handle in used]
     whole = {"arena_bytes": plan["arena_bytes"], "scalars": len(window.scalars)}
+    whole["checks"] = [list(check) for check in plan["checks"]]
     return json.dumps(whole | {"steps": steps, "kernels": table}, separators=(",", ":")).encode()
 
 
@@ -86,12 +88,14 @@ def read(blob: bytes, window: Mapping[str, Any], kernel: Callable[[str, str], in
                     op, *_, line = window["nodes"][node]
                     _C.announce_host_op(op, line)
                 steps.append((kind, node))
-    return {"arena_bytes": plan["arena_bytes"], "steps": steps, "once": False}
+    same = {key: plan[key] for key in ("arena_bytes", "checks")}
+    return {**same, "steps": steps, "once": False}
 
 
 def _check(plan: Mapping[str, Any], window: Mapping[str, Any]) -> None:
-    bounds = {"slot": len(window["slots"]), "scalar": len(window["scalars"]), "temp": max(plan["arena_bytes"], 1)}
-    ranges: list[tuple[Any, int]] = []
+    slots = len(window["slots"]) + bool(plan["checks"])  # the last is the checks' words
+    bounds = {"slot": slots, "scalar": len(window["scalars"]), "temp": max(plan["arena_bytes"], 1)}
+    ranges: list[tuple[Any, int]] = [(node, len(window["nodes"])) for node, _, _ in plan["checks"]]
     for step in plan["steps"]:
         match step:
             case ["launch", number, [_, _, _], [_, _, _], args]:

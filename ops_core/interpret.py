@@ -13,6 +13,7 @@ from ops_core.scalars import BY_NAME as SCALARS
 from ops_core.table import BY_NAME
 
 Scalar = float | int | bool
+EXCEPTIONS: dict[str, type[Exception]] = {"IndexError": IndexError, "RuntimeError": RuntimeError}
 
 
 def view_of(memory: np.ndarray, node: Node) -> np.ndarray:
@@ -57,9 +58,18 @@ def run(graph: Graph, loads: Mapping[int, np.ndarray], params: Sequence[Scalar] 
             env[out] = numerics.cast(view_of(loads[node.attrs["slot"]], node), out.dtype)
         elif node.op == "store":
             view_of(loads[node.attrs["slot"]], node)[...] = env[node.inputs[0]]
+        elif node.op == "check":
+            _check(node, env[node.inputs[0]])
         elif node.op == "param":
             (out,) = node.outputs
             env[out] = np.asarray(params[node.attrs["index"]], numerics.numpy_dtype(out.dtype))
         else:
             env.update(zip(node.outputs, evaluate(node, [env[v] for v in node.inputs]), strict=False))
     return env
+
+
+def _check(node: Node, index: np.ndarray) -> None:
+    """Raises what a `check` node names where an index lies outside."""
+    outside = index[(index < node.attrs["low"]) | (index >= node.attrs["size"])]
+    if outside.size:
+        raise EXCEPTIONS[node.attrs["raises"]](node.attrs["text"].format(outside.max()))

@@ -5,6 +5,8 @@ ints, dtypes are the names of `ops_core.dtypes`. Memory is touched only by `load
 and `store`, which name a *slot* (a buffer of the window) and a strided view of it
 in elements of the value's dtype; everything between is pure.
 
+A `check` has no result: where an element of its operand is not in [low, size), reading the device raises its error.
+
 A 0-dim value may be a run-time scalar (`param`): a Python float, a learning rate, a
 seed. It is a kernel argument and never part of a key.
 """

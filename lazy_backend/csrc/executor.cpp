@@ -116,7 +116,7 @@ void Plan::find_last_uses(const Window& window) {
       later[slot] = 1;
     };
     for (const ArgRecipe& arg : step->args)
-      if (arg.kind == ArgRecipe::kSlot) touch(arg.index);
+      if (arg.kind == ArgRecipe::kSlot && arg.index < later.size()) touch(arg.index);  // the last is the words of checks
     if (step->kind == Step::kHost)
       for (const uint32_t slot : window.slots_of(step->node)) touch(slot);
   }
@@ -198,8 +198,7 @@ bool Executor::run_next() {
   try {
     run(job);
   } catch (...) {
-    std::lock_guard<std::mutex> lock(queue_mutex_);
-    if (!error_) error_ = std::current_exception();
+    note_error(std::current_exception());
   }
   job = Job();  // buffers go back before anyone is told
   std::lock_guard<std::mutex> lock(queue_mutex_);
@@ -225,6 +224,16 @@ void Executor::finish(uint64_t ticket) {
   if (!device_busy_) return;
   device(index_).synchronize();
   device_busy_ = false;
+  look_at_checks();
+}
+
+void Executor::note_error(std::exception_ptr error) {
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  if (!error_) error_ = std::move(error);
+}
+
+void Executor::look_at_checks() {
+  if (auto error = checks_.look(device(index_))) note_error(std::move(error));
 }
 
 bool Executor::submitted_to_driver(uint64_t ticket) {
@@ -322,6 +331,12 @@ void Executor::execute(const Plan& plan, Window& window) {
     }
   } release{index_, arena};
 
+  if (!checks_.room(plan.checks.size())) {
+    d.synchronize();
+    look_at_checks();
+  }
+  const auto words = plan.checks.empty() ? std::pair<lazy_mem, uint64_t>{} : checks_.take(d, plan.checks, window);
+
   std::vector<lazy_arg> args;
   bool idle = false;  // host steps in a row wait once
   std::vector<LibraryCall> calls;  // neighbours that run side by side
@@ -358,10 +373,14 @@ void Executor::execute(const Plan& plan, Window& window) {
       arg = {};
       switch (recipe.kind) {
         case ArgRecipe::kSlot: {
+          arg.kind = LAZY_ARG_BUFFER;
+          if (recipe.index == window.slots.size()) {
+            std::tie(arg.mem, arg.offset) = words;
+            break;
+          }
           Buffer& buffer = *window.slots[recipe.index];
           buffer.allocate();
           const Block* block = buffer.block;
-          arg.kind = LAZY_ARG_BUFFER;
           arg.mem = block->mem;
           arg.offset = block->offset;
           break;

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "checks.h"
 #include "driver.h"
 #include "window.h"
 
@@ -41,6 +42,7 @@ struct Step {
 
 struct Plan {
   std::vector<Step> steps;
+  std::vector<std::shared_ptr<const Check>> checks;  // the words of the slot behind the window's last
   std::vector<int64_t> scalar_kinds;  // ScalarKind of each run-time scalar of the window
   uint64_t arena_bytes = 0;
   uint64_t runs = 0;
@@ -89,6 +91,8 @@ class Executor {
   void run_window(Job& job);
   void execute(const Plan& plan, Window& window);
   std::shared_ptr<Plan> plan_for(Job& job);
+  void note_error(std::exception_ptr error);  // the first since it was raised last
+  void look_at_checks();           // the device has done all
 
   const int index_;
   std::mutex queue_mutex_, run_mutex_;
@@ -97,6 +101,7 @@ class Executor {
   uint64_t submitted_ = 0, done_ = 0;
   bool stopping_ = false, device_busy_ = false;
   std::exception_ptr error_;
+  Checks checks_;                  // guarded by run_mutex_
   std::unordered_map<Hash, std::shared_ptr<Plan>, HashHash> plans_;
   std::unordered_map<Hash, Generic, HashHash> generic_;         // by structure
   std::unordered_map<Hash, uint32_t, HashHash> generic_runs_;   // of a generic plan, by window

@@ -191,7 +191,12 @@ void run_host_step(const Window& window, uint32_t index, bool fallback) {
       for (const at::Tensor& t : stack[i].toTensorList()) note(t);
   }
   if (op.seeded) c.code += 4, c.scalars += 2;  // seed and offset: the host draws from its own generator
-  call_cpu(op, &stack);
+  try {
+    call_cpu(op, &stack);
+  } catch (c10::Error& error) {  // an index that lies outside, most likely: raised at a later read
+    error.add_context(op.name + " at " + describe(node.frame));
+    throw;
+  }
 
   const auto finish = [&](const at::Tensor& result) {
     const int64_t tag = *c.code++;
@@ -237,6 +242,9 @@ void run_on_host(OpEntry& op, torch::jit::Stack* stack) {
     visit((*stack)[i], [&](const at::Tensor& t) {
       if (lazy_tensor_value(t)) device_index = t.device().index();
     });
+  for (size_t i = base; i < stack->size(); ++i)
+    if ((*stack)[i].isDevice() && (*stack)[i].toDevice().is_privateuseone())
+      device_index = resolve_device((*stack)[i].toDevice().index());
   announce_host_op(op, describe(current_frame()));
   wait_all(device_index, Cut::kHostOp);
 

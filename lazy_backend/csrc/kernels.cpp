@@ -5,6 +5,7 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 #include "buffer.h"
@@ -90,6 +91,7 @@ void grow_storage(const c10::Storage& storage, size_t nbytes) {
   auto* impl = storage.unsafeGetStorageImpl();
   const size_t old = impl->nbytes();
   if (nbytes == old) return;
+  const c10::DeviceGuard there(storage.device());  // the allocator's device is the current one
   c10::DataPtr fresh = deferred_allocator()->allocate(nbytes);
   if (const auto bytes = static_cast<int64_t>(std::min(old, nbytes))) {
     const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
@@ -140,6 +142,7 @@ at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
+  const c10::DeviceGuard there(self.device());
   c10::Storage empty_storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), 0, deferred_allocator()->allocate(0), deferred_allocator(), true));
   return set_storage(self, std::move(empty_storage), 0, {0}, {1});

@@ -177,6 +177,11 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
     plan->varying = source["varying"].cast<std::vector<uint32_t>>();
     plan->runs_each = source["runs_each"].cast<uint32_t>();
   }
+  for (const auto& item : source["checks"].cast<py::list>()) {
+    const auto t = item.cast<py::tuple>();
+    plan->checks.push_back(std::make_shared<const Check>(
+        Check{t[0].cast<uint32_t>(), t[1].cast<std::string>() == "IndexError", t[2].cast<std::string>()}));
+  }
   for (const auto& item : source["steps"].cast<py::list>()) {
     const auto t = item.cast<py::tuple>();
     const auto kind = t[0].cast<std::string>();

@@ -10,33 +10,36 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
+from ops_core.lowering.bounds import checked, clamp, wrap
 from ops_core.lowering.promote import opmath, up
 from ops_core.lowering.registry import NotLowerable, rule
-
-
-def wrap(index: Arr, size: int) -> Arr:
-    """Indices as i64, negative ones counted from the end."""
-    index = index.to("i64")
-    return where(index < 0, index + size, index)
 
 
 def _at_least_1d(x: Arr) -> Arr:
     return x.reshape(1) if x.ndim == 0 else x
 
 
+def _inside(x: Arr, dim: int, index: Arr, error: str) -> Arr:
+    """Indices along a dim of x, checked."""
+    d = x.dim(dim)
+    return checked(index, x.shape[d] if x.ndim else 1, error, d)
+
+
 @rule("gather")
 def _gather(self, dim, index, sparse_grad=False):
     if index.numel == 0:
         return A.full(index.shape, 0, self.dtype)
-    out = _at_least_1d(self).gather(dim, _at_least_1d(index.to("i64")))
-    return out.reshape(*index.shape)
+    at = _inside(self, dim, index, "gather")
+    if self.numel == 0:
+        return A.full(index.shape, 0, self.dtype)
+    return _at_least_1d(self).gather(dim, _at_least_1d(at)).reshape(*index.shape)
 
 
 @rule("index_select")
 def _index_select(self, dim, index):
+    index = _at_least_1d(_inside(self, dim, index, "select"))
     if self.ndim == 0:
         return self
-    index = _at_least_1d(index).to("i64")
     d = self.dim(dim)
     if index.numel == 0 or self.numel == 0:
         return A.full((*self.shape[:d], index.numel, *self.shape[d + 1 :]), 0, self.dtype)
@@ -45,15 +48,16 @@ def _index_select(self, dim, index):
 
 @rule("embedding")
 def _embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    if indices.numel == 0:
+    rows = checked(indices, weight.shape[0], "select")
+    if indices.numel == 0 or weight.numel == 0:
         return A.full((*indices.shape, *weight.shape[1:]), 0, weight.dtype)
-    return weight.take(indices.to("i64"))
+    return weight.take(rows)
 
 
 @rule("embedding_dense_backward")
 def _embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq):
     width = grad_output.shape[-1]
-    rows = indices.to("i64").reshape(-1)
+    rows = clamp(indices, num_weights).reshape(-1)  # checked on the way forward
     grad = up(grad_output).reshape(rows.numel, width)
     if padding_idx is not None and padding_idx >= 0:
         grad = where(rows.eq(padding_idx).unsqueeze(1), 0.0, grad)
@@ -69,10 +73,10 @@ def frequency(rows: Arr, size: int, dtype: str) -> Arr:
 
 
 def _scatter(x: Arr, dim: int, index: Arr, src: Any, reduce: str) -> Arr:
-    """torch.scatter with the source cut to the index's shape; halves combine in f32."""
-    if index.numel == 0:
+    """torch.scatter at indices that are inside, with the source cut to their shape; halves combine in f32."""
+    if index.numel == 0 or x.numel == 0:
         return x
-    flat, index = _at_least_1d(x), _at_least_1d(index.to("i64"))
+    flat, index = _at_least_1d(x), _at_least_1d(index)
     if isinstance(src, Arr) and src.ndim == index.ndim:
         for d, n in enumerate(index.shape):
             src = src.slice(d, 0, n)
@@ -85,17 +89,18 @@ def _scatter(x: Arr, dim: int, index: Arr, src: Any, reduce: str) -> Arr:
 
 @rule("scatter.src", "scatter.value")
 def _scatter_set(self, dim, index, src=None, value=None):
-    return _scatter(self, dim, index, value if src is None else src, "set")
+    return _scatter(self, dim, _inside(self, dim, index, "gather"), value if src is None else src, "set")
 
 
 @rule("scatter.reduce", "scatter.value_reduce")
 def _scatter_with(self, dim, index, reduce, src=None, value=None):
-    return _scatter(self, dim, index, value if src is None else src, {"add": "add", "multiply": "mul"}[reduce])
+    combine = {"add": "add", "multiply": "mul"}[reduce]
+    return _scatter(self, dim, _inside(self, dim, index, "gather"), value if src is None else src, combine)
 
 
 @rule("scatter_add")
 def _scatter_add(self, dim, index, src):
-    return _scatter(self, dim, index, src, "add")
+    return _scatter(self, dim, _inside(self, dim, index, "gather"), src, "add")
 
 
 REDUCTIONS = {"sum": ("add", 0), "prod": ("mul", 1), "amax": ("amax", None), "amin": ("amin", None), "mean": ("add", 0)}
@@ -119,7 +124,7 @@ def _identity(reduce: str, dtype: str) -> float | int | bool:
 
 @rule("scatter_reduce.two")
 def _scatter_reduce(self, dim, index, src, reduce, include_self=True):
-    return _reduce_into(self, dim, index, src, reduce, include_self)
+    return _reduce_into(self, dim, _inside(self, dim, index, "gather"), src, reduce, include_self)
 
 
 def _reduce_into(self: Arr, dim: int, index: Arr, src: Arr, reduce: str, include_self: bool) -> Arr:
@@ -150,14 +155,14 @@ def _index_along(x: Arr, dim: int, index: Arr, src: Arr) -> tuple[Arr, Arr]:
     d = x.dim(dim)
     if src.ndim != x.ndim:
         src = src.reshape(*(src.numel if i == d else 1 for i in range(x.ndim)))
-    index = _at_least_1d(index).to("i64")
+    index = _at_least_1d(index)
     return index, src.expand(*(index.numel if i == d else n for i, n in enumerate(x.shape)))
 
 
-def _along(x: Arr, dim: int, index: Arr, src: Arr, reduce: str) -> Arr:
+def _along(x: Arr, dim: int, index: Arr, src: Arr, reduce: str, error: str = "select") -> Arr:
     """x with slices `index` along `dim` set to or increased by `src`."""
     flat = _at_least_1d(x)
-    index, src = _index_along(flat, dim, index, src)
+    index, src = _index_along(flat, dim, _inside(x, dim, index, error), src)
     if index.numel == 0 or x.numel == 0:
         return x
     out = flat.move(dim, 0).index_put([index], src.move(dim, 0), reduce).move(0, dim)
@@ -172,18 +177,19 @@ def _index_add(self, dim, index, source, alpha=1):
         values = (
             values & bool(alpha) if dtype == "bool" else values * (alpha.to(dtype) if isinstance(alpha, Arr) else alpha)
         )
-    return _along(self.to(dtype), dim, index, values, "add").to(self.dtype)
+    error = "gather" if self.ndim > 1 else "select"  # eager has a kernel of its own for one dim
+    return _along(self.to(dtype), dim, index, values, "add", error).to(self.dtype)
 
 
 @rule("index_copy")
 def _index_copy(self, dim, index, source):
-    return _along(self, dim, index, source, "set")
+    return _along(self, dim, index, source, "set", "index_copy")
 
 
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def _index_fill(self, dim, index, value):
     fill = value.to(self.dtype) if isinstance(value, Arr) else A.full((), value, self.dtype)
-    return _along(self, dim, index, fill, "set")
+    return _along(self, dim, index, fill, "set", "index")
 
 
 @rule("index_reduce")
@@ -191,7 +197,7 @@ def _index_reduce(self, dim, index, source, reduce, include_self=True):
     flat = _at_least_1d(self)
     if index.numel == 0:
         return self
-    index, source = _index_along(flat, dim, index, source)
+    index, source = _index_along(flat, dim, _inside(self, dim, index, "select"), source)
     shape = [index.numel if i == flat.dim(dim) else 1 for i in range(flat.ndim)]
     spread = index.reshape(*shape).expand(*source.shape)
     return _reduce_into(flat, dim, spread, source, reduce, include_self).reshape(*self.shape)
@@ -224,23 +230,32 @@ def _positions(x: Arr, indices: Any, values: tuple[int, ...]) -> list[Any]:
     return out
 
 
-def _advanced(x: Arr, indices: Any) -> tuple[list[int], list[Arr], int | None]:
+def _unchecked(index: Arr, size: int, error: str, dim: int, negative: bool) -> Arr:
+    """Indices that torch itself computed, or that were checked on the way forward."""
+    return clamp(wrap(index, size), size)
+
+
+def _advanced(x: Arr, indices: Any, inside: Any = checked) -> tuple[list[int], list[Arr], int | None]:
     """The order that brings indexed dims to the front, the broadcast indices, and where torch puts the result
-    dims (None: in front)."""
+    dims (None: in front). inside: `checked`, or a function like it."""
     if _masked(indices):
         raise NotLowerable("a mask index has a data-dependent shape")
     dims = [d for d, i in enumerate(indices) if i is not None]
     order = dims + [d for d in range(x.ndim) if d not in dims]
     adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
-    arrays = A.broadcast(*(wrap(indices[d], x.shape[d]) for d in dims))
+    arrays = A.broadcast(*(inside(indices[d], x.shape[d], "index", d, negative=True) for d in dims))
     return order, list(arrays), dims[0] if adjacent else None
 
 
 @rule("index.Tensor", "_unsafe_index.Tensor")
 def _index(self, indices):
+    return _indexed(self, indices, checked)
+
+
+def _indexed(self: Arr, indices: Any, inside: Any) -> Arr:
     if all(i is None for i in indices):
         return self
-    order, arrays, at = _advanced(self, indices)
+    order, arrays, at = _advanced(self, indices, inside)
     rest = [self.shape[d] for d in order[len(arrays) :]]
     if arrays[0].numel == 0 or self.numel == 0:
         out = A.full((*arrays[0].shape, *rest), 0, self.dtype)
@@ -264,7 +279,7 @@ def _index_put(self, indices, values, accumulate=False, unsafe=False):
     if all(i is None for i in indices):
         spread = values.to(self.dtype).expand(*self.shape)
         return self + spread if accumulate else spread
-    order, arrays, at = _advanced(self, indices)
+    order, arrays, at = _advanced(self, indices, _unchecked if unsafe else checked)
     if arrays[0].numel == 0 or self.numel == 0:
         return self
     rank, rest = arrays[0].ndim, [self.shape[d] for d in order[len(arrays) :]]
@@ -282,31 +297,28 @@ def _index_put(self, indices, values, accumulate=False, unsafe=False):
 
 @rule("_unsafe_masked_index")
 def _unsafe_masked_index(self, mask, indices, fill):
-    clamped = [None if i is None else A.map_("minimum", A.map_("maximum", wrap(i, n), 0), n - 1)
-               for i, n in zip(indices, self.shape, strict=False)]  # fmt: skip
-    out = _index(self, clamped)
+    out = _indexed(self, indices, _unchecked)
     return where(mask, out, fill.to(self.dtype) if isinstance(fill, Arr) else fill)
 
 
 @rule("_unsafe_masked_index_put_accumulate")
 def _unsafe_masked_index_put_accumulate(self, mask, indices, values):
-    clamped = [None if i is None else A.map_("minimum", A.map_("maximum", wrap(i, n), 0), n - 1)
-               for i, n in zip(indices, self.shape, strict=False)]  # fmt: skip
-    return _index_put(self, clamped, where(mask, values, 0), True)
+    return _index_put(self, indices, where(mask, values, 0), True, unsafe=True)
 
 
 @rule("take")
 def _take(self, index):
-    if index.numel == 0:
+    at = checked(index, self.numel, "take", negative=True)
+    if index.numel == 0 or self.numel == 0:
         return A.full(index.shape, 0, self.dtype)
-    return self.reshape(-1).take(wrap(index, self.numel))
+    return self.reshape(-1).take(at)
 
 
 @rule("put")
 def _put(self, index, source, accumulate=False):
-    if index.numel == 0:
+    rows = checked(index, self.numel, "take", negative=True).reshape(-1)
+    if index.numel == 0 or self.numel == 0:
         return self
-    rows = wrap(index, self.numel).reshape(-1)
     out = self.reshape(-1).index_put([rows], source.to(self.dtype).reshape(-1), "add" if accumulate else "set")
     return out.reshape(*self.shape)
 
@@ -338,7 +350,7 @@ def _picked(x: Arr, target: Arr, ignore_index: int) -> tuple[Arr, Arr, Arr]:
     """(x at each target along dim 1, the safe targets, which count) for x [N, C, ...] and target [N, ...]."""
     target = target.to("i64")
     counts = target.ne(ignore_index)
-    safe = where(counts, target, 0)
+    safe = checked(where(counts, target, 0), x.shape[1], "target")
     return x.gather(1, safe.unsqueeze(1)).squeeze(1), safe, counts
 
 
@@ -376,7 +388,7 @@ def _nll_loss_backward(grad_output, self, target, weight, reduction, ignore_inde
     dtype = opmath(self.dtype)
     t = t.to("i64")
     counts = t.ne(ignore_index)
-    safe = where(counts, t, 0)
+    safe = clamp(where(counts, t, 0), x.shape[1])  # checked on the way forward
     grad = grad_output.to(dtype)
     grad = grad / total_weight.to(dtype) if reduction == MEAN else grad
     scale = -_loss_weights(weight, safe, counts, dtype) * (

@@ -10,6 +10,7 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
+from ops_core.lowering.bounds import checked, clamp
 from ops_core.lowering.indexing import MEAN, NONE, frequency
 from ops_core.lowering.pointwise import abs_
 from ops_core.lowering.promote import opmath, up
@@ -24,10 +25,10 @@ def _rows(x: Arr, target: Arr) -> tuple[Arr, Arr]:
 def _multi_margin_loss_backward(grad_output, self, target, p, margin, weight=None, reduction=MEAN):
     x, t = _rows(up(self), target.reshape(-1) if target.ndim == 0 else target)
     n, c = x.shape
-    index = t.reshape(n, 1)
+    index = clamp(t, c).reshape(n, 1)  # checked on the way forward
     at_target = A.positions((n, c), 1).eq(index)
     z = float(margin) - x.gather(1, index) + x
-    w = 1.0 if weight is None else weight.to(x.dtype).take(t.reshape(n)).unsqueeze(1)
+    w = 1.0 if weight is None else weight.to(x.dtype).take(index.reshape(n)).unsqueeze(1)
     slope = where((z > 0.0) & ~at_target, (2.0 * z if int(p) == 2 else A.full_like(z, 1.0)), 0.0) * w / float(c)
     grads = where(at_target, -slope.sum(1, True), slope)
     g = grad_output.to(x.dtype)
@@ -41,7 +42,7 @@ def _multilabel_margin_loss_forward(self, target, reduction=MEAN):
     n, c = x.shape
     t = t.reshape(n, c)
     valid = _leading(t)
-    safe = where(valid, t, 0)
+    safe = checked(where(valid, t, 0), c, "margin")
     on = A.full((n, c), 0, "i64").scatter(1, safe, valid.to("i64"), "amax")
     # margin of every (label, class) pair: [n, labels, classes]
     z = 1.0 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1)
@@ -59,7 +60,7 @@ def _multilabel_margin_loss_backward(grad_output, self, target, reduction, is_ta
     n, c = x.shape
     on = is_target.to(x.dtype).reshape(*x.shape)
     valid = _leading(t)
-    safe = where(valid, t, 0)
+    safe = clamp(where(valid, t, 0), c)  # checked on the way forward
     # margin of every (label, class) pair: [n, labels, classes]
     z = 1.0 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1)
     hit = ((z > 0.0) & valid.unsqueeze(2) & on.eq(0.0).unsqueeze(1)).to(x.dtype) / float(c)
@@ -192,7 +193,7 @@ def _embedding_bag(
     if count == 0 or bags == 0:
         return (A.full((bags, width), 0, weight.dtype), A.full((count,), 0, indices.dtype),
                 A.full(offsets.shape, 0, indices.dtype), maximum)  # fmt: skip
-    rows = indices.to("i64")
+    rows = checked(indices, weight.shape[0], "bag")
     starts = offsets.to("i64").slice(0, 0, bags)
     bag = _bag_of(rows, starts, bags)
     keeps = rows.ne(padding_idx) if padding_idx >= 0 else A.full(rows.shape, True, "bool")
@@ -236,7 +237,7 @@ def _embedding_bag_dense_backward(
         filled = bag_size.slice(0, 0, grad.shape[0]).to("i64").ne(0).unsqueeze(1)
         out = zeros.scatter(0, maximum_indices.to("i64"), where(filled, g, 0.0), "add")
         return out.to(grad.dtype)
-    rows = indices.to("i64")
+    rows = clamp(indices, num_weights)  # checked on the way forward
     bag = _bag_of(rows, offsets.to("i64"), grad.shape[0]) if offset2bag.numel == 0 else offset2bag.to("i64")
     values = g.take(bag)
     if mode == MEAN_BAG:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
+from ops_core.lowering.bounds import checked
 from ops_core.lowering.indexing import lowest
 from ops_core.lowering.promote import opmath
 from ops_core.lowering.registry import rule
@@ -166,6 +167,13 @@ def scatter_windows(grad: Arr, shape: Ints, indices: Arr, rank: int, disjoint: b
     flat = grad.to(dtype).reshape(*lead, -1)
     out = zeros.scatter(-1, indices.to("i64").reshape(*flat.shape), flat, "set" if disjoint else "add")
     return out.reshape(*shape).to(grad.dtype)
+
+
+@rule("max_unpool2d", "max_unpool3d")
+def _max_unpool(self, indices, output_size, stride=(), padding=()):
+    rank = len(output_size)
+    at = checked(indices, math.prod(output_size), "unpool")
+    return scatter_windows(self, (*self.shape[:-rank], *output_size), at, rank, disjoint=True)
 
 
 def _divisor(window: Window, count_include_pad: bool, override: int | None) -> Any:

@@ -292,7 +292,7 @@ class Template:
         live = {v for v in tree_flatten(_values(outputs))[0] if isinstance(v, Value)}
         self.nodes: list[Node] = []
         for node in reversed(graph.nodes):
-            if node.op not in ("input", "param") and not live.isdisjoint(node.outputs):
+            if node.op == "check" or (node.op not in ("input", "param") and not live.isdisjoint(node.outputs)):
                 live.update(node.inputs)
                 self.nodes.append(node)
         self.nodes.reverse()

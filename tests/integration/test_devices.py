@@ -77,6 +77,52 @@ else:
     run_python(program, environment)
 
 
+# Calls of every ATen op that makes a tensor of a given device out of none; the test compares with torch's own list.
+FACTORIES = {
+    "_efficientzerotensor": "((2,),)", "arange": "(5,), (1, 5), (1, 5, 2)", "bartlett_window": "(5,), (5, False)",
+    "blackman_window": "(5,), (5, False)", "empty": "((2,),)", "empty_permuted": "((2, 3), (1, 0))",
+    "empty_strided": "((2,), (1,))", "eye": "(3,), (3, 2)", "full": "((2,), 7.0)",
+    "hamming_window": "(5,), (5, False), (5, False, 0.5), (5, False, 0.5, 0.4)", "hann_window": "(5,), (5, False)",
+    "kaiser_window": "(5,), (5, False), (5, False, 8.0)", "linspace": "(0, 1, 5),", "logspace": "(0, 1, 5),",
+    "normal": "(0.0, 1.0, (2,)),", "ones": "((2,),)", "rand": "((2,),)", "randint": "(4, (2,)), (1, 4, (2,))",
+    "randn": "((2,),)", "randperm": "(5,),", "range": "(1, 5), (1, 5, 2)", "scalar_tensor": "(3.0,),",
+    "tensor": "(3.0,), ([1, 2],)", "as_tensor": "(3.0,), ([1, 2],)", "asarray": "(3.0,), ([1, 2],)",
+    "tril_indices": "(3, 3),", "triu_indices": "(3, 3),", "zeros": "((2,),)", "fft.fftfreq": "(5,),",
+    "fft.rfftfreq": "(5,),", "signal.windows.kaiser": "(5,),", "signal.windows.gaussian": "(5,),",
+    "zeros_like": "(here,),", "ones_like": "(here,),", "full_like": "(here, 2.0),", "rand_like": "(here,),",
+    "randn_like": "(here,),", "randint_like": "(here, 4),", "empty_like": "(here,),",
+    "Tensor.new_zeros": "(here, (2,)),", "Tensor.new_tensor": "(here, [1.0, 2.0]),", "Tensor.to": "(here,),",
+    "Tensor.new_full": "(here, (2,), 1),",
+}  # fmt: skip
+# Not of dense devices, of another library, a mapped file, or no tensor.
+NO_FACTORIES = {
+    "Generator", "_cudnn_init_dropout_state", "_empty_affine_quantized", "_make_dep_token", "from_file",
+    "_sparse_compressed_tensor_with_dims", "_sparse_coo_tensor_with_dims", "sparse_coo_tensor",
+}  # fmt: skip
+
+
+def test_every_factory_keeps_to_the_device_that_is_named():
+    """Every factory of torch makes its tensor on the device that it is told, whichever is current."""
+    schemas = [s for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")]
+    makers = {
+        s.name.removeprefix("aten::").replace("fft_", "fft.")
+        for s in schemas
+        if any(a.name == "device" for a in s.arguments) and not any("Tensor" in str(a.type) for a in s.arguments)
+    }
+    assert makers - NO_FACTORIES <= FACTORIES.keys(), "a factory that this test does not know"
+    program = f"""
+import operator, torch
+here = torch.ones(2, device="lazy:0")
+assert torch.lazy.device_count() == 2 and torch.lazy.current_device() == 0
+for name, calls in {FACTORIES!r}.items():
+    for arguments in eval(f"({{calls}},)" if not calls.endswith(",") else f"({{calls}})"):
+        made = operator.attrgetter(name)(torch)(*arguments, device="lazy:1")
+        assert made.device == torch.device("lazy:1"), (name, arguments, made.device)
+        assert name.startswith(("empty", "_eff")) or made.cpu().isfinite().all(), name
+"""
+    run_python(program, {"LAZY_DRIVER": "simgpu", "LAZY_SIM_SET": "devices=2", "LAZY_FALLBACK": "silent"})
+
+
 def test_factories_and_default_device():
     """Factories, torch.device contexts and set_default_device."""
     with torch.device("lazy"):

@@ -1,9 +1,11 @@
 """Wrong calls raise at the call, with the message of eager, and leave the device usable."""
 
+import contextlib
 import re
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 WRONG = {
     "shapes that do not broadcast": lambda d: torch.ones(2, device=d) + torch.ones(3, device=d),
@@ -17,15 +19,15 @@ WRONG = {
     "two dtypes in matmul": lambda d: torch.ones(2, 2, device=d) @ torch.ones(2, 2, dtype=torch.float64, device=d),
     "an item of many": lambda d: torch.ones(2, device=d).item(),
     "the truth of many": lambda d: bool(torch.ones(2, device=d)),
-    "a loss of wrong classes": lambda d: torch.nn.functional.cross_entropy(
+    "a loss of wrong classes": lambda d: F.cross_entropy(
         torch.ones(2, 3, device=d), torch.zeros(3, dtype=torch.long, device=d)
     ),
-    "layer norm of wrong sizes": lambda d: torch.nn.functional.layer_norm(torch.ones(2, 3, device=d), [4]),
+    "layer norm of wrong sizes": lambda d: F.layer_norm(torch.ones(2, 3, device=d), [4]),
     "a float to a bit op": lambda d: torch.ones(2, device=d) & 1,
     "stack of unequal": lambda d: torch.stack([torch.ones(2, device=d), torch.ones(3, device=d)]),
     "expand of a size": lambda d: torch.ones(2, device=d).expand(3),
     "gather of a float index": lambda d: torch.ones(2, device=d).gather(0, torch.zeros(2, device=d)),
-    "convolution of wrong channels": lambda d: torch.nn.functional.conv2d(
+    "convolution of wrong channels": lambda d: F.conv2d(
         torch.ones(1, 2, 4, 4, device=d), torch.ones(1, 3, 3, 3, device=d)
     ),
     "a softmax over a dimension that is not there": lambda d: torch.ones(4, device=d).softmax(2),
@@ -104,3 +106,182 @@ def test_numpy_needs_a_cpu_tensor(device):
         pytest.skip("the cpu has numpy")
     with pytest.raises(TypeError, match="cpu"):
         torch.ones(2, device=device).numpy()
+
+
+def rows(device):
+    return torch.ones(5, 3, device=device)
+
+
+# Calls with an index of two numbers, one of which lies outside, and the least of it that eager names too.
+OUTSIDE = {
+    "index": lambda x, i: x[i],
+    "index of the second dim": lambda x, i: x[:, i],
+    "index_put_": lambda x, i: x.index_put_((i,), torch.zeros((), device=x.device)),
+    "setitem": lambda x, i: x.__setitem__((slice(None), i), 2.0),
+    "gather": lambda x, i: x.gather(1, i[None]),
+    "scatter_ of a value": lambda x, i: x.scatter_(0, i[:, None], 1.0),
+    "scatter_": lambda x, i: x.scatter_(0, i[:, None], torch.ones(2, 1, device=x.device)),
+    "scatter_add_": lambda x, i: x.scatter_add_(0, i[:, None], torch.ones(2, 1, device=x.device)),
+    "scatter_reduce_": lambda x, i: x.scatter_reduce_(0, i[:, None], torch.ones(2, 1, device=x.device), "amax"),
+    "index_select": lambda x, i: x.index_select(0, i),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "index_add_": lambda x, i: x.index_add_(0, i, torch.ones(2, 3, device=x.device)),
+    "index_copy_": lambda x, i: x.index_copy_(0, i, torch.ones(2, 3, device=x.device)),
+    "index_fill_": lambda x, i: x.index_fill_(0, i, 3.0),
+    "index_reduce_": lambda x, i: x.index_reduce_(0, i, torch.ones(2, 3, device=x.device), "prod"),
+    "take": lambda x, i: x.take(i),
+    "put_": lambda x, i: x.put_(i, torch.ones(2, device=x.device)),
+    "nll_loss": lambda x, i: F.nll_loss(x[:2], i),
+    "cross_entropy": lambda x, i: F.cross_entropy(x[:2], i),
+    "nll_loss of images": lambda x, i: F.nll_loss(x[:1, :, None, None].repeat(1, 1, 1, 2), i[None, None]),
+    "multi_margin_loss": lambda x, i: F.multi_margin_loss(x[:2], i),
+    "embedding_bag": lambda x, i: F.embedding_bag(i[None], x),
+    "max_unpool1d": lambda x, i: F.max_unpool1d(x[:1, None, :2], i[None, None], 2),
+}  # fmt: skip
+# Eager says it in other words; of an index of the second dim only, it says "dimension 0".
+OWN_WORDS = {"index of the second dim", "setitem", "multi_margin_loss", "embedding_bag", "max_unpool1d"}
+
+
+@pytest.fixture(params=[1, 8, None], ids=["window 1", "window 8", "the default window"])
+def any_window(request, device):
+    if device == "cpu":
+        pytest.skip("the cpu raises at the call")
+    with torch.lazy.window(request.param) if request.param else contextlib.nullcontext():
+        yield
+
+
+@pytest.mark.parametrize("far", [77, -77])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_an_index_outside_raises_at_the_next_read(device, any_window, name, far):
+    call = OUTSIDE[name]
+    with pytest.raises((IndexError, RuntimeError)) as expected:
+        call(rows("cpu"), torch.tensor([1, far]))
+    x = rows(device)
+    index = torch.tensor([1, far], device=device)
+    call(x, index)  # the call itself says nothing
+    line = call.__code__.co_firstlineno
+    with pytest.raises((IndexError, RuntimeError)) as raised:
+        torch.ones(2, device=device).tolist()
+    text = first_line(raised)
+    assert f"test_errors.py:{line} in " in text and "aten." in text and str(far) in text, text
+    if name not in OWN_WORDS:
+        assert raised.type is expected.type, (raised.type, text)
+        assert text.startswith(first_line(expected)), (text, first_line(expected))
+    # it is said once, and the device works on
+    assert (torch.arange(3, device=device) + 1).tolist() == [1, 2, 3]
+    assert call(rows("cpu"), torch.tensor([0, 1])) is None or torch.equal(
+        call(rows(device), torch.tensor([0, 1], device=device)).cpu(), call(rows("cpu"), torch.tensor([0, 1]))
+    )
+
+
+INSIDE = {
+    "negative indices": lambda d: torch.arange(10.0, device=d).reshape(5, 2)[torch.tensor([-5, -1, 4], device=d)],
+    "negative indices of a write": lambda d: torch.zeros(5, device=d).index_put_(
+        (torch.tensor([-5, -1], device=d),), torch.ones(2, device=d)
+    ),
+    "take of negative indices": lambda d: torch.arange(6.0, device=d).take(torch.tensor([-6, 5], device=d)),
+    "ignored targets": lambda d: F.cross_entropy(
+        torch.ones(3, 4, device=d), torch.tensor([0, -100, 3], device=d)
+    ),
+    "targets ignored by another number": lambda d: F.nll_loss(
+        torch.ones(3, 4, device=d), torch.tensor([0, 9, 3], device=d), ignore_index=9
+    ),
+    "the embedding of padding": lambda d: F.embedding(
+        torch.tensor([0, 4, 2], device=d), torch.arange(10.0, device=d).reshape(5, 2), padding_idx=4
+    ),
+    "no indices": lambda d: torch.ones(0, 3, device=d)[torch.tensor([], dtype=torch.long, device=d)],
+    "positions that were found": lambda d: torch.arange(6.0, device=d).reshape(2, 3).gather(
+        1, torch.tensor([[1.0, 3, 2], [6, 5, 4]], device=d).argsort(1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_an_index_inside_raises_nothing(agrees, any_window, name):
+    agrees(INSIDE[name])
+
+
+def test_of_several_errors_the_first_is_raised_and_the_others_are_dropped(device, any_window):
+    table = torch.arange(5.0, device=device)
+    one = table[torch.tensor([1, 50], device=device)]
+    two = table.gather(0, torch.tensor([2, 60], device=device))
+    with pytest.raises(
+        IndexError, match=r"index 50 is out of bounds for dimension 0 with size 5 \(aten.index.Tensor at "
+    ):
+        (one + two).sum().item()
+    assert table.sum().item() == 10
+    table.gather(0, torch.tensor([70], device=device))
+    with pytest.raises(RuntimeError, match="index 70 is out of bounds"):
+        torch.lazy.synchronize()
+    torch.lazy.synchronize()
+
+
+def test_no_memory_but_the_tensor_s_own_is_written(device, any_window):
+    whole = torch.zeros(3, 4, device=device)
+    whole[1].index_put_((torch.tensor([0, 4_000_000, -4_000_000], device=device),), torch.ones((), device=device))
+    whole[1].scatter_(0, torch.tensor([1, 4_000_000, -4_000_000], device=device), 1.0)
+    with pytest.raises(IndexError):
+        torch.lazy.synchronize()
+    assert whole[0].tolist() == whole[2].tolist() == [0] * 4
+
+
+def test_an_index_outside_in_the_middle_of_training(device, any_window):
+    """The step's other work is done, the error comes at the loss's read, and the next step trains."""
+    table = torch.nn.Embedding(5, 3, device=device)
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
+
+    def step(*tokens):
+        optimizer.zero_grad()
+        loss = table(torch.tensor(tokens, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    first = step(0, 1).item()
+    wrong = step(0, 5)
+    with pytest.raises(
+        IndexError, match=r"index out of range in self: 5, of 5 \(aten.embedding.default at .*in step\)"
+    ):
+        wrong.item()
+    assert step(0, 1).item() < first
+
+
+def test_more_checks_than_words_between_two_reads(device):
+    """The words of checks are looked at when they are all in use, and an error from before is not lost."""
+    if device == "cpu":
+        pytest.skip("the cpu raises at the call")
+    table, good = torch.arange(5.0, device=device), torch.tensor([1, 2], device=device)
+    table[torch.tensor([5], device=device)]
+    for _ in range(5000):  # csrc/checks.cpp, kWords
+        table = table.clone()
+        table[good]
+    with pytest.raises(IndexError, match="index 5 is out of bounds"):
+        table.tolist()
+    assert table.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_index_outside_raises_where_the_host_runs_the_window(device):
+    """Sizes that come once run op by op on the host, whose kernels look for themselves."""
+    if device == "cpu":
+        pytest.skip("the cpu raises at the call")
+
+    def picked(size, *indices):
+        return torch.arange(float(size)).to(device)[torch.tensor(indices).to(device)] * 2
+
+    before = torch.lazy.stats()["ops_interpreted"]
+    for size in range(20, 29):
+        assert picked(size, 1, size - 1).tolist() == [2, 2 * size - 2]
+    if torch.lazy.stats()["ops_interpreted"] == before:
+        pytest.skip("the host does not see this device's memory")
+    with pytest.raises(
+        IndexError, match=r"index 29 is out of bounds for dimension 0 with size 29 \(aten.*index.Tensor at "
+    ):
+        picked(29, 1, 29).tolist()
+    assert torch.ones(2, device=device).sum().item() == 2
+
+
+def test_an_index_into_nothing_raises(device, any_window):
+    nothing, index = torch.ones(0, 3, device=device), torch.tensor([[7]], device=device)
+    nothing.gather(0, index)
+    with pytest.raises(RuntimeError, match="index 7 is out of bounds for dimension 0 with size 0"):
+        torch.lazy.synchronize()

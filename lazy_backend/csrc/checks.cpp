@@ -1,0 +1,56 @@
+#include "checks.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace lazy {
+namespace {
+
+// The word of a check that found nothing: codegen/functionalize.py, NOTHING.
+constexpr int64_t kNothing = INT64_MIN;
+// Words between two looks: a script that never reads is waited for once in this many checks.
+constexpr size_t kWords = 4096;
+
+std::exception_ptr error_of(const Check& check, int64_t index, const std::string& line) {
+  std::string text = check.text;
+  for (const std::string& filling : {std::to_string(index), line})
+    if (const auto hole = text.find("{}"); hole != std::string::npos) text.replace(hole, 2, filling);
+  const c10::SourceLocation here{__func__, __FILE__, __LINE__};
+  if (check.index_error) return std::make_exception_ptr(c10::IndexError(here, text));
+  return std::make_exception_ptr(c10::Error(here, text));
+}
+
+}  // namespace
+
+std::pair<lazy_mem, uint64_t> Checks::take(Device& device, const std::vector<std::shared_ptr<const Check>>& checks,
+                                           const Window& window) {
+  if (const size_t wanted = std::max(kWords, checks.size()); wanted > capacity_) {
+    if (words_) device.free(words_);
+    capacity_ = 0;
+    words_ = device.alloc(wanted * sizeof(int64_t));
+    capacity_ = wanted;
+  }
+  const uint64_t first = pending_.size() * sizeof(int64_t);
+  for (const auto& check : checks)
+    pending_.push_back({check, window.nodes[check->node].frame});
+  return {words_, first};
+}
+
+std::exception_ptr Checks::look(Device& device) {
+  if (pending_.empty()) return nullptr;
+  std::vector<int64_t> words(pending_.size());
+  if (const char* host = device.host_pointer(words_))
+    std::memcpy(words.data(), host, words.size() * sizeof(int64_t));
+  else
+    device.copy_d2h(words.data(), words_, 0, words.size() * sizeof(int64_t), /*blocking=*/true);
+  const std::vector<Pending> pending = std::move(pending_);
+  pending_.clear();
+  for (size_t i = 0; i < words.size(); ++i)
+    if (C10_UNLIKELY(words[i] != kNothing))
+      return error_of(*pending[i].check, words[i], describe(pending[i].frame));
+  return nullptr;
+}
+
+}  // namespace lazy

@@ -1,0 +1,49 @@
+"""Indices that are read from memory: checked against the size of what they index, and kept inside it.
+
+`checked` appends a `check` node, which has no result: a window's compiler turns it into a word that the device writes
+and the host looks at when it next reads; the NumPy interpreter raises at once.
+"""
+
+from __future__ import annotations
+
+from ops_core import array as A
+from ops_core.array import Arr, where
+
+# Eager's exception and words for each kind of index. {index}: the one that lies outside.
+_PLACE = "index {index} is out of bounds for dimension {dim} with size {size}"
+ERRORS = {
+    "index": ("IndexError", _PLACE),
+    "gather": ("RuntimeError", _PLACE),
+    "index_copy": ("IndexError", "index_copy_(): " + _PLACE),
+    "select": ("IndexError", "index out of range in self: {index}, of {size}"),
+    "take": ("IndexError", "out of range: tried to access index {index} on a tensor of {size} elements."),
+    "target": ("IndexError", "Target {index} is out of bounds."),
+    "margin": ("RuntimeError", "target out of range: {index}, of {size}"),
+    "bag": ("RuntimeError", "Index of input takes value {index} which is not in the valid range [0, {size})"),
+    "unpool": ("RuntimeError", "Found an invalid max index: {index} (output volumes are of size {size})"),
+}
+
+
+def wrap(index: Arr, size: int) -> Arr:
+    """Indices as i64, negative ones counted from the end."""
+    index = index.to("i64")
+    return where(index < 0, index + size, index)
+
+
+def clamp(index: Arr, size: int) -> Arr:
+    """Indices as i64 moved into 0 .. size - 1, so that no kernel touches other memory; as they are where size is 0."""
+    index = index.to("i64")
+    return A.map_("minimum", A.map_("maximum", index, 0), size - 1) if size else index
+
+
+def checked(index: Arr, size: int, error: str, dim: int = 0, negative: bool = False) -> Arr:
+    """Indices along a dim of `size` as i64, inside it. Where one is not, error `error` is raised at the next read.
+
+    negative: those from -size on are allowed, and counted from the end.
+    """
+    index = index.to("i64")
+    if index.numel:
+        raises, text = ERRORS[error]
+        text = text.format(index="{}", dim=dim, size=size)
+        A.emit_multi("check", [index], [], low=-size if negative else 0, size=size, raises=raises, text=text)
+    return clamp(wrap(index, size) if negative else index, size)
