@@ -127,8 +127,13 @@ def _(p: Printer, op: Any) -> str:
 def _(p: Printer, op: Any) -> str:
     a, b = op.operands
     predicate = op.attributes["predicate"].value
-    text = p.signed if 2 <= predicate <= 5 else p.__getitem__
-    return p.lang.compare(f"{text(a)} {INT_PREDICATES[predicate]} {text(b)}", p.type(a))
+    t, signed = p.type(a), 2 <= predicate <= 5
+    if t.element == "i1":
+        # A true lane is printed as -1, a true scalar as 1: the order of what MLIR takes for 1 and for -1.
+        a, b = (b, a) if predicate > 1 and signed == (t.width == 1) else (a, b)
+        return p.lang.compare(f"{p[a]} {INT_PREDICATES[predicate]} {p[b]}", t)
+    text = p.signed if signed else p.__getitem__
+    return p.lang.compare(f"{text(a)} {INT_PREDICATES[predicate]} {text(b)}", t)
 
 
 @rule("arith.select")

@@ -118,3 +118,20 @@ def test_float64_where_the_device_has_it(agrees):
         return (x.exp() - 1) / 3, x.sum(), x @ x
 
     agrees(program)
+
+
+@pytest.mark.parametrize("length", [1, 5, 64])
+def test_order_among_truth_values_that_became_numbers(agrees, length):
+    """A compiler compares the truth values themselves, where true is more than false."""
+
+    def program(device):
+        x = (torch.arange(length) % 3 == 0).to(device)
+        y = (torch.arange(length) % 2 == 0).to(device)
+        a, b = x.float(), y.float()
+        return a <= 0, a > 0, a < 1, a >= b, a < b, x.long() > y.long(), x < y, x >= y, torch.maximum(x, y)
+
+    agrees(program)
+
+
+def test_a_special_function_of_truth_values(agrees):
+    agrees(lambda device: torch.polygamma(1, (torch.arange(40) % 3 == 0).to(device)))
