@@ -36,7 +36,8 @@ _REPLACED = (
     "aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_lstm_cell_backward_impl", "aten::_batch_norm_no_update",
     "aten::_native_batch_norm_legit_no_training", "aten::convolution_overrideable",
     "aten::convolution_backward_overrideable", "aten::kaiser_window.beta", "aten::multinomial",
-    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::multilabel_margin_loss_forward",
+    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
+    "aten::multilabel_margin_loss_forward",
 )  # fmt: skip
 
 
