@@ -359,7 +359,8 @@ def traced(op: Op, bound: dict[str, Any]) -> Effects:
     """Lower `op` by its decomposition; the template is cached per op and metadata."""
     function = decomposition_of(op)
     if function is None:
-        raise NotLowerable(f"{op.name} has no decomposition")
+        of = " of complex numbers" if any(isinstance(x, Complex) for x in bound.values()) else ""
+        raise NotLowerable(f"{op.name}{of} has no decomposition")
     try:
         key = (op.name, torch.get_default_dtype(), tuple((n, _key(v)) for n, v in bound.items()))
         template = _cache.get(key)

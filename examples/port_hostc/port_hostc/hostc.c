@@ -8,7 +8,6 @@
 /* [head] */
 #include <dlfcn.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,8 +208,6 @@ struct lazy_program_s {
   char path[64];
 };
 
-static atomic_uint programs_made;
-
 static int write_file(const char *path, const char *text, uint64_t bytes) {
   FILE *file = fopen(path, "wb");
   if (!file) return 0;
@@ -246,7 +243,10 @@ static lazy_status program_load(lazy_device device, const char *source, uint64_t
   (void)device, (void)options;
   lazy_program program = calloc(1, sizeof(*program));
   if (!program) return fail(LAZY_OUT_OF_MEMORY, "no memory for a program");
-  snprintf(program->path, sizeof(program->path), "/tmp/hostc-%d-%u.so", (int)getpid(), programs_made++);
+  /* A name that nobody else has: dlopen takes a known name for the library that it has loaded already. */
+  snprintf(program->path, sizeof(program->path), "/tmp/hostc-XXXXXX.so");
+  const int file = mkstemps(program->path, 3);
+  if (file >= 0) close(file);
   lazy_status status = LAZY_OK;
   if (!is_binary) status = compile(program->path, source, bytes);
   else if (!write_file(program->path, source, bytes)) status = fail(LAZY_BUILD_FAILED, "cannot write %s", program->path);
