@@ -106,9 +106,7 @@ class _Walk:
                     del self.loops[depth:]
                 if line.endswith("{"):
                     outer.append((self.turns, len(self.loops), False))
-                    if (
-                        taken
-                    ):  # the rest of a row, say, where the vectors end: the work-item that stands for all has none
+                    if taken:  # `else`, as of a row's rest behind its vectors, is not the way of the one for all
                         self.turns = 0.0
             elif line.endswith("{"):
                 branch = _IF.fullmatch(line)

@@ -11,12 +11,12 @@
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "copy.h"
 #include "generator.h"
 #include "ops.h"
 #include "recorder.h"
+#include "refusals.h"
 #include "runtime.h"
 #include "stats.h"
 #include "stream.h"
@@ -290,103 +290,6 @@ std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
   }
   entry->rng_numel = largest;
   return entry;
-}
-
-// Small enough to ask the CPU for its opinion on the error path; beyond, the Meta kernel's error stands.
-constexpr int64_t kMaxErrorProbe = 1 << 24;
-
-// Calls that Meta kernels let through and eager refuses.
-using Refuses = bool (*)(const OpEntry& op, const c10::IValue* args);
-
-bool two_dtypes(const OpEntry& op, const c10::IValue* args) {
-  auto first = c10::ScalarType::Undefined;
-  for (size_t i = 0; i < op.nargs; ++i) {
-    if (!args[i].isTensor() || !args[i].toTensor().defined()) continue;
-    const auto dtype = args[i].toTensor().scalar_type();
-    if (first == c10::ScalarType::Undefined) first = dtype;
-    if (dtype != first) return true;
-  }
-  return false;
-}
-
-bool bits_of_floats(const OpEntry& op, const c10::IValue* args) {
-  for (size_t i = 0; i < op.nargs; ++i)
-    if (args[i].isTensor() && args[i].toTensor().defined() && c10::isFloatingType(args[i].toTensor().scalar_type())) return true;
-  return false;
-}
-
-bool dim_out_of_range(const OpEntry&, const c10::IValue* args) {
-  const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[1].toInt();
-  return dim < -rank || dim >= rank;
-}
-
-bool nothing_in(const OpEntry&, const c10::IValue* args) { return args[0].toTensor().numel() == 0; }
-
-bool empty_range(const OpEntry&, const c10::IValue* args) {
-  return args[2].isInt() && args[1].toInt() >= args[2].toInt();  // random_(from, to); no `to`: up to the dtype's largest
-}
-
-bool no_mask(const OpEntry&, const c10::IValue* args) { return args[1].toTensor().scalar_type() != c10::ScalarType::Bool; }
-
-bool too_lenient(const OpEntry& op, const c10::IValue* args) {
-  static const std::unordered_map<std::string, Refuses> refusals = {
-      {"aten.mm.default", two_dtypes},          {"aten.bmm.default", two_dtypes},
-      {"aten.addmm.default", two_dtypes},       {"aten.baddbmm.default", two_dtypes},
-      {"aten.mv.default", two_dtypes},          {"aten.dot.default", two_dtypes},
-      {"aten._softmax.default", dim_out_of_range}, {"aten._log_softmax.default", dim_out_of_range},
-      {"aten.max.default", nothing_in},         {"aten.min.default", nothing_in},
-      {"aten.random_.from", empty_range},
-      {"aten.masked_scatter.default", no_mask},  {"aten.masked_scatter_.default", no_mask}};
-  if (op.name.rfind("aten.bitwise_", 0) == 0) return bits_of_floats(op, args);
-  const auto found = refusals.find(op.name);
-  return found != refusals.end() && found->second(op, args);
-}
-
-// Parameters of a distribution that eager refuses. They are no part of a call's key: asked at each call.
-bool no_distribution(const OpEntry& op, const c10::IValue* args) {
-  using Wrong = bool (*)(double first, double second);
-  static const std::unordered_map<std::string, Wrong> table = {
-      {"aten.uniform_.default", [](double from, double to) { return from > to; }},
-      {"aten.exponential_.default", [](double lambda, double) { return lambda <= 0; }},
-      {"aten.cauchy_.default", [](double, double sigma) { return sigma <= 0; }},
-      {"aten.geometric_.default", [](double p, double) { return p <= 0 || p >= 1; }},
-      {"aten.log_normal_.default", [](double, double std) { return std <= 0; }}};
-  const auto found = table.find(op.name);
-  if (found == table.end()) return false;
-  const auto number = [&](size_t i) { return args[i].isScalar() ? args[i].toScalar().toDouble() : 0.0; };
-  return found->second(number(1), number(2));
-}
-
-void raise_as_eager(const OpEntry& op, const c10::IValue* args, std::exception_ptr error) {
-  const auto dummy = [&](const at::Tensor& t) -> at::Tensor {
-    if (!t.defined() || !t.device().is_privateuseone()) return t;
-    if (t.numel() > kMaxErrorProbe && error) std::rethrow_exception(error);
-    return at::empty_strided(t.sizes(), t.strides(), at::TensorOptions().dtype(t.scalar_type())).zero_();
-  };
-  torch::jit::Stack stack;
-  for (size_t i = 0; i < op.nargs; ++i) {
-    const auto& v = args[i];
-    if (v.isTensor()) {
-      stack.emplace_back(dummy(v.toTensor()));
-    } else if (v.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& t : v.toTensorList()) list.push_back(dummy(t));
-      stack.emplace_back(list);
-    } else if (v.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& t : v.toOptionalTensorList())
-        list.push_back(t.has_value() ? std::optional<at::Tensor>(dummy(*t)) : std::nullopt);
-      stack.emplace_back(list);
-    } else if (v.isDevice() && v.toDevice().is_privateuseone()) {
-      stack.emplace_back(c10::Device(c10::DeviceType::CPU));
-    } else if (v.isGenerator()) {
-      stack.emplace_back();
-    } else {
-      stack.push_back(v);
-    }
-  }
-  at::AutoDispatchBelowADInplaceOrView guard;
-  op.handle.callBoxed(&stack);
 }
 
 std::shared_ptr<MetaEntry> lookup(const OpEntry& op, const Call& call, Hash key, const c10::IValue* args) {

@@ -1,0 +1,20 @@
+// Calls that eager refuses, in its own words.
+#pragma once
+
+#include <exception>
+
+#include "ops.h"
+
+namespace lazy {
+
+// Whether the Meta kernel would let a call through that eager refuses: of its dtypes, sizes and dims, once a call's key.
+bool too_lenient(const OpEntry& op, const c10::IValue* args);
+
+// Whether eager refuses the parameters of a distribution. They are no part of a call's key: asked at each call.
+bool no_distribution(const OpEntry& op, const c10::IValue* args);
+
+// Makes the call on CPU tensors of the same shapes, which raises eager's error. `error`, where there is one, is raised
+// instead where these would be large.
+void raise_as_eager(const OpEntry& op, const c10::IValue* args, std::exception_ptr error);
+
+}  // namespace lazy
