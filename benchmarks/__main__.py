@@ -61,7 +61,7 @@ def main(
                 else:
                     results.append(result)
     devices = dict.fromkeys(ENGINES[engine].device for engine in columns)
-    costs = {device: host_us(device) for device in devices}
+    costs = host_us(devices)
     out.mkdir(parents=True, exist_ok=True)
     (out / "results.json").write_text(json.dumps({"results": to_json(results), "host_us": costs}, indent=1))
     text = sections(results, costs)

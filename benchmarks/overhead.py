@@ -6,7 +6,7 @@ time of the thread that records; then what 100,000 further ops change.
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -23,21 +23,26 @@ OPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 CALLS, ROUNDS = 2000, 9
 
 
-def host_us(device: str) -> dict[str, float]:
-    """Microseconds per call by op name; medians over rounds of 2000 calls, without gradients."""
-    wait = torch.lazy.synchronize if device == "lazy" else lambda: None
-    costs = {}
+def host_us(devices: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Microseconds per call by device and op name; medians over rounds of 2000 calls, without gradients.
+
+    The devices take turns: a shared machine has phases in which everything takes 1.7 times as long, eager's ops too.
+    """
+    costs: dict[str, dict[str, float]] = {device: {} for device in devices}
     with torch.no_grad():
         for name, op in OPS.items():
-            a, b = torch.randn(8, 8).to(device), torch.zeros(8, 8).to(device)
-            rounds = []
+            operands = {device: (torch.randn(8, 8).to(device), torch.zeros(8, 8).to(device)) for device in devices}
+            rounds: dict[str, list[float]] = {device: [] for device in devices}
             for _ in range(ROUNDS):
-                start = time.perf_counter()
-                for _ in range(CALLS):
-                    op(a, b)
-                rounds.append((time.perf_counter() - start) / CALLS * 1e6)
-                wait()
-            costs[name] = statistics.median(rounds)
+                for device, (a, b) in operands.items():
+                    start = time.perf_counter()
+                    for _ in range(CALLS):
+                        op(a, b)
+                    rounds[device].append((time.perf_counter() - start) / CALLS * 1e6)
+                    if device == "lazy":
+                        torch.lazy.synchronize()
+            for device, found in rounds.items():
+                costs[device][name] = statistics.median(found)
     return costs
 
 

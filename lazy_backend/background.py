@@ -9,39 +9,18 @@ window's next run finds them there.
 from __future__ import annotations
 
 import logging
-import marshal
 import os
-import struct
 import subprocess
 import sys
 import threading
 from collections import Counter
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
-from lazy_backend import _C, cache, identity
+from lazy_backend import _C, cache, identity, pipes
 
 log = logging.getLogger("lazy_backend.compile")
-
-# marshal: both ends are this file in one version of Python, and nobody else has the pipe.
-_LENGTH = struct.Struct("<Q")
-
-
-def send(pipe: IO[bytes], message: Any) -> None:
-    """Writes plain objects (dict, list, tuple, str, numbers, None)."""
-    text = marshal.dumps(message)
-    pipe.write(_LENGTH.pack(len(text)) + text)
-    pipe.flush()
-
-
-def receive(pipe: IO[bytes]) -> Any:
-    """Reads what `send` wrote. Raises EOFError where the other side is gone."""
-    head = pipe.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError
-    return marshal.loads(pipe.read(_LENGTH.unpack(head)[0]))
 
 
 class Compiler:
@@ -67,13 +46,13 @@ class Compiler:
             process = subprocess.Popen(
                 [sys.executable, "-c", "from lazy_backend.background import main; main()"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-                env=os.environ | _ENVIRONMENT,
+                env=pipes.environment(**_ENVIRONMENT),
             )  # fmt: skip
             assert process.stdin and process.stdout
             while True:
                 name, window = self._next()
-                send(process.stdin, window)
-                answer = receive(process.stdout)
+                pipes.send(process.stdin, window)
+                answer = pipes.receive(process.stdout)
                 for op, names in answer["statics"]:
                     identity.mark_static(op, set(names))
                 if answer["error"]:
@@ -106,7 +85,6 @@ _starting = threading.Lock()
 # What the process sees differently: it compiles, records nothing, and warns of nothing that the script warns of.
 _ENVIRONMENT = {
     "LAZY_COMPILE": "sync", "LAZY_RECORD": "", "LAZY_ARCHIVE": "", "LAZY_FALLBACK": "silent",
-    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path[1:]]),
 }  # fmt: skip
 
 
@@ -158,16 +136,14 @@ def built(window: dict[str, Any]) -> int:
 def main() -> None:
     """The process: one window after another from stdin, until it is closed."""
     os.nice(19)
-    requests = os.fdopen(os.dup(0), "rb")
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a driver prints is no answer
+    requests, answers = pipes.ends()
     torch.set_num_threads(1)
     _C.device_count()
     from lazy_backend import compiler
 
     while True:
         try:
-            window = receive(requests)
+            window = pipes.receive(requests)
         except EOFError:
             os._exit(0)  # the drivers' threads are not waited for
         before = _C.stats()["kernels_built"]
@@ -179,6 +155,6 @@ def main() -> None:
         made = _C.stats()["kernels_built"] - before
         statics = [(op, sorted(names)) for op, names in identity.statics.items()]
         try:
-            send(answers, {"built": made, "error": error, "statics": statics})
+            pipes.send(answers, {"built": made, "error": error, "statics": statics})
         except BrokenPipeError:
             os._exit(0)

@@ -16,7 +16,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from codegen import core_calls, externs, schedule
@@ -27,7 +27,7 @@ from lazy_backend import _C, archive, background, cache, config, custom, entries
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
-from lazy_backend.kernels import NoCompile, described, library_handle, loaded
+from lazy_backend.kernels import Asked, NoCompile, described, library_handle, loaded
 from lazy_backend.reports import compiles, explain
 from lazy_backend.variants import MIN_RUNS, Family
 from ops_core.ir import Node
@@ -66,15 +66,19 @@ MAX_FAMILIES = 512
 MAX_LINES = 4
 
 
-def kernel(device: int, mlir: str, name: str, line: str) -> int:
-    """The driver's handle of a kernel: loaded before, from the persistent cache, or built now."""
-    key = (device, mlir.replace(f"@{name}(", "@("))
-    if key in _kernels:
-        return _kernels[key]
-    entry = cache.kernel_name(key[1], _C.device_properties(device))
-    name, mlir = f"k_{entry[:12]}", mlir.replace(f"@{name}(", f"@k_{entry[:12]}(")
-    _kernels[key] = loaded(device, entry, name, line, lambda: print_kernel(mlir, capabilities(device).language))
-    return _kernels[key]
+def kernel_handles(device: int, wanted: Sequence[tuple[str, str, str]]) -> list[int]:
+    """The driver's handles of kernels (MLIR, function, the user's line): loaded before, else loaded or built now."""
+    keys = [(device, mlir.replace(f"@{name}(", "@(")) for mlir, name, _ in wanted]
+    asked: dict[tuple[int, str], Asked] = {}
+    for key, (mlir, name, line) in zip(keys, wanted, strict=True):
+        if key not in _kernels and key not in asked:
+            entry = cache.kernel_name(key[1], _C.device_properties(device))
+            function = f"k_{entry[:12]}"
+            renamed = mlir.replace(f"@{name}(", f"@{function}(")
+            text = functools.partial(print_kernel, renamed, capabilities(device).language)
+            asked[key] = Asked(entry, function, line, text)
+    _kernels.update(zip(asked, loaded(device, list(asked.values())), strict=True))
+    return [_kernels[key] for key in keys]
 
 
 def capture(window: Window, made: list[Plan], steps: list[tuple]) -> None:
@@ -222,7 +226,7 @@ def custom_launch(device: int, node: WindowNode) -> tuple:
     key = (device, found.source)
     if key not in _kernels:
         entry = cache.kernel_name(found.source, _C.device_properties(device))
-        _kernels[key] = loaded(device, entry, found.function, node.line, lambda: found.source)
+        _kernels[key], *_ = loaded(device, [Asked(entry, found.function, node.line, lambda: found.source)])
         described[_kernels[key]] = f"{node.op} ({node.line})"
     return custom.launch(node, found, _kernels[key])
 
@@ -241,11 +245,11 @@ def launches(plan: Plan, window: Window, family: Family) -> list[tuple]:
     variants = [family.variant(source.mlir, source.name) for source in plan.kernels]
     kernels = [launch for launch in plan.launches if isinstance(launch, Launch)]
     lines = {launch.kernel: window.nodes[launch.origins[0]].line for launch in kernels if launch.origins}
-    asked = [
+    wanted = [
         (v.mlir, s.name, lines.get(i, "an unknown line"))
         for i, (v, s) in enumerate(zip(variants, plan.kernels, strict=True))
     ]
-    handles = [kernel(window.device, *of) for of in asked]
+    handles = kernel_handles(window.device, wanted)
     for launch in plan.launches:
         if isinstance(launch, CoreCall):
             steps.append(core_step(launch, plan.temps, library_handle(launch.op)))

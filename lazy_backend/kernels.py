@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from lazy_backend import _C, cache, config
+from lazy_backend import _C, builders, cache, config
 from lazy_backend.driver import origin
 
 log = logging.getLogger("lazy_backend.kernels")
@@ -62,25 +64,48 @@ def function(handle: int) -> str:
     return _programs[handle][2]
 
 
-def loaded(device: int, entry: str, function: str, line: str, text: Callable[[], str]) -> int:
-    """The handle of a kernel whose binary is in the persistent cache under `entry`, or is built from `text()` now."""
-    binary = cache.load(entry)
-    if binary is not None:
-        try:
-            handle = from_binary(device, binary, function)
-            entries[handle] = entry
-            return handle
-        except RuntimeError as error:
-            log.warning("dropped a cached kernel that the driver does not take: %s", error)
-            cache.drop(entry)
-    if config.COMPILE.get() == "never":
+class Asked(NamedTuple):
+    """A kernel that a plan needs. entry: its name in the persistent cache; line: the user's; text: makes its source."""
+
+    entry: str
+    function: str
+    line: str
+    text: Callable[[], str]
+
+
+def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
+    """The handles of kernels, no two alike, whose binaries are in the persistent cache or are built now, together.
+
+    Raises NoCompile where nothing may be built, and what the driver raises where it cannot build a kernel.
+    """
+    handles = {kernel.entry: _from_cache(device, kernel) for kernel in asked}
+    missing = [kernel for kernel in asked if handles[kernel.entry] is None]
+    if missing and config.COMPILE.get() == "never":
         raise NoCompile(
-            f"LAZY_COMPILE=never, and no kernel {function} is in the cache for {line}; run once with LAZY_COMPILE=sync"
+            f"LAZY_COMPILE=never, and no kernel {missing[0].function} is in the cache for {missing[0].line}; "
+            "run once with LAZY_COMPILE=sync"
         )
-    program = _C.build_program(device, text().encode(), False, "")
-    _C.count_built()
-    handle = create(device, program, function)
-    if binary := _C.program_binary(device, program):
-        cache.store(entry, binary)
-        entries[handle] = entry
+    texts = [kernel.text().encode() for kernel in missing]
+    build = functools.partial(_C.build_program, device)
+    programs = builders.build(device, _C.device_properties(device), texts, lambda text, binary: build(text, binary, ""))
+    for kernel, program in zip(missing, programs, strict=True):
+        _C.count_built()
+        built = handles[kernel.entry] = create(device, program, kernel.function)
+        if binary := _C.program_binary(device, program):
+            cache.store(kernel.entry, binary)
+            entries[built] = kernel.entry
+    return [handle for handle in handles.values() if handle is not None]
+
+
+def _from_cache(device: int, kernel: Asked) -> int | None:
+    binary = cache.load(kernel.entry)
+    if binary is None:
+        return None
+    try:
+        handle = from_binary(device, binary, kernel.function)
+    except RuntimeError as error:
+        log.warning("dropped a cached kernel that the driver does not take: %s", error)
+        cache.drop(kernel.entry)
+        return None
+    entries[handle] = kernel.entry
     return handle

@@ -70,12 +70,20 @@ def select() -> Loaded:
 
 
 _opening = threading.Lock()
+_opened = False
 
 
 def open_selected() -> None:
     """Give the selected driver to the C++ side, once. Raises `DriverError` saying what was tried when there is none."""
+    global _opened
     from lazy_backend import _C
 
     with _opening:
         if not _C.driver_opened():
             _C.use_driver(select().table)
+            _opened = True
+
+
+def opened_as_selected() -> bool:
+    """Whether another process with this one's environment would open the same driver."""
+    return _opened
