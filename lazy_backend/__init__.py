@@ -51,8 +51,8 @@ def _compile(window: dict) -> dict:
     from lazy_backend.reports import explain
 
     if archive.recording is None and explain.captured is None:
-        if background.waits(window):
-            return background.op_by_op(window, "interpret")
+        if rung := background.rung(window):
+            return rung
         plan = archive.plan(window) or plans.remembered(window)
         if plan:
             for _ in range(background.built(window)):

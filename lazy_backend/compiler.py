@@ -16,7 +16,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from codegen import core_calls, externs, schedule
@@ -113,13 +113,10 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
         archive.recording.take(source, plan)
         return plan
     if explain.captured is None:
-        if family.rare(source["generic_runs"]) and interpretable(window, family.varying):
+        if family.rare(source["generic_runs"]) and family.varying <= interpretable(window):
             return compiled(source, window, family, generic=True)
-        whole = range(len(window.nodes))
-        if config.COMPILE.get() == "async" and interpretable(window, whole) and background.compile_later(source):
-            family.compiled += 1
-            compiles.note(source)
-            return background.op_by_op(source, "interpret")
+        if config.COMPILE.get() == "async" and (host := interpretable(window)) and background.takes(source):
+            return left_to_background(source, window, family, host)
     return compiled(source, window, family)
 
 
@@ -231,12 +228,35 @@ def custom_launch(device: int, node: WindowNode) -> tuple:
     return custom.launch(node, found, _kernels[key])
 
 
-def interpretable(window: Window, nodes: Iterable[int]) -> bool:
-    """Whether the host's kernels can run these nodes on the same memory, with the same results up to rounding."""
-    return bool(capabilities(window.device).host_visible) and not any(
-        node.seed is not None or node.op in custom.KERNELS or "overrideable" in node.op or "_thnn_fused" in node.op
-        for node in map(window.nodes.__getitem__, nodes)
-    )
+def interpretable(window: Window) -> frozenset[int]:
+    """The nodes that the host's kernels can run on the same memory, with the same results up to rounding."""
+    if not capabilities(window.device).host_visible:
+        return frozenset()
+    return frozenset(i for i, node in enumerate(window.nodes) if not on_device_only(node))
+
+
+def on_device_only(node: WindowNode) -> bool:
+    """Whether the host has no such kernel: it would draw other numbers, or knows nothing of the op."""
+    draws = node.seed is not None and not (node.op in _ATTENTION and node.args[_ATTENTION[node.op]] == 0)
+    return draws or node.op in custom.KERNELS or "_thnn_fused" in node.op
+
+
+# Ops that draw only where their dropout, the argument of this number, is not 0.
+_ATTENTION = {"aten._scaled_dot_product_fused_attention_overrideable.default": 4}
+
+
+def left_to_background(source: dict[str, Any], window: Window, family: Family, host: Set[int]) -> dict[str, Any]:
+    """What the window runs as until its plan is ready: on the host, but for what only kernels compute."""
+    if len(host) == len(window.nodes):
+        family.compiled += 1
+        compiles.note(source)
+        rung = background.op_by_op(source, "interpret")
+    else:
+        with _compiling, deep_recursion():
+            compiles.note(source)
+            rung = fused(window, family, host) | {"once": True}
+    background.compile_later(source, rung)
+    return rung
 
 
 def launches(plan: Plan, window: Window, family: Family) -> list[tuple]:

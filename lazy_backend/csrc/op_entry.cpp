@@ -57,6 +57,8 @@ OpEntry* make_entry(const c10::OperatorHandle& op) {
   entry->host = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
   static const std::unordered_set<std::string> disjoint = {"aten.gather.out", "aten.take.out", "aten.kthvalue.values"};
   entry->disjoint = disjoint.count(entry->name) != 0;
+  for (const char* indexing : {"aten.index", "aten._index_put", "aten._unsafe_index"})
+    entry->host_indices |= entry->name.rfind(indexing, 0) == 0;
   for (const auto& argument : schema.arguments())
     entry->mutates |= argument.alias_info() && argument.alias_info()->isWrite();
   return entry;

@@ -26,6 +26,7 @@ struct OpEntry {
   std::atomic<bool> warned{false};
   std::atomic<uint64_t> host_calls{0};
   bool disjoint = false;           // eager refuses an out= that lies in the first operand
+  bool host_indices = false;       // its index tensors may live on the host, as on every accelerator
 };
 
 OpEntry& op_entry(const c10::OperatorHandle& op);

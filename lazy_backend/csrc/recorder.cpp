@@ -335,14 +335,7 @@ void check_written(const OpEntry& op, const MetaEntry& meta, const c10::IValue* 
   }
 }
 
-// Index tensors may live on the host, as on every accelerator.
-bool takes_host_indices(const OpEntry& op) {
-  return op.name.rfind("aten.index", 0) == 0 || op.name.rfind("aten._index_put", 0) == 0 ||
-         op.name.rfind("aten._unsafe_index", 0) == 0;
-}
-
 void upload_indices(const OpEntry& op, c10::IValue* args) {
-  if (!takes_host_indices(op)) return;
   const auto device = args[0].toTensor().device();
   for (size_t i = 1; i < op.nargs; ++i) {
     if (!args[i].isOptionalTensorList()) continue;
@@ -448,7 +441,7 @@ void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   if (C10_UNLIKELY(std::any_of(args, args + op.nargs, is_lazy_view))) return record_resolved(op, stack);
   if (op.host.load(std::memory_order_relaxed)) return run_on_host(op, stack);
 
-  upload_indices(op, args);
+  if (op.host_indices) upload_indices(op, args);
 
   // A Meta kernel written in Python may come back here through another op: keep one Call per depth.
   thread_local std::vector<std::unique_ptr<Call>> calls;
@@ -513,8 +506,7 @@ void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
     push_scalar(call, at::Scalar(static_cast<int64_t>(offset)));
   }
 
-  torch::jit::Stack results;
-  results.reserve(op.nreturns);
+  c10::SmallVector<c10::IValue, 4> results;  // on the stack: most ops have one
   const auto make = [&](const OutMeta& out) {
     if (out.undefined) {
       call.code.push_back(kNone);

@@ -71,6 +71,43 @@ def test_random_numbers_are_those_of_the_device(device):
     assert torch.equal(torch.rand(17, device=device).cpu(), drawn)
 
 
+def test_what_only_kernels_compute_is_compiled_at_once_and_the_rest_waits(device):
+    def program(device):
+        torch.manual_seed(5)
+        return torch.nn.functional.dropout(torch.arange(1.0, 30.0, device=device), 0.4).cumsum(0).cpu()
+
+    torch.lazy.reset_stats()
+    first = program(device)
+    stats = torch.lazy.stats()
+    assert stats["ops_interpreted"] > 0 and stats["kernels_launched"] > 0 and stats["host_ops"] == 0
+    for result in until_swapped(lambda: program(device)):
+        torch.testing.assert_close(result, first)
+
+
+def layers(device):
+    """Loss and gradients of a convolution and of attention, which are ops of devices only."""
+    torch.manual_seed(2)
+    image, weight = torch.randn(2, 3, 9, 8), torch.randn(3, 4, 3, 2)
+    q, k, v = torch.randn(3, 2, 2, 160, 8)
+    mask = torch.randn(160, 160)
+    leaves = [t.to(device).requires_grad_() for t in (image, weight, q, k, v)]
+    image, weight, q, k, v = leaves
+    out = torch.nn.functional.conv_transpose2d(image, weight, stride=2, output_padding=1)
+    attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(device))
+    (out.square().sum() + attended.square().sum()).backward()
+    return [t.detach().cpu() for t in (out, attended, *(leaf.grad for leaf in leaves))]
+
+
+def test_the_host_stands_in_for_ops_that_torch_has_for_devices_only(device):
+    torch.lazy.reset_stats()
+    found = layers(device)
+    stats = torch.lazy.stats()
+    assert stats["ops_interpreted"] > 0 and stats["host_ops"] == 0
+    assert stats["kernels_built"] == stats["kernels_launched"] == 0
+    for result, expected in zip(found, layers("cpu"), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_compiler_that_dies_costs_the_background_only(device, monkeypatch, caplog):
     monkeypatch.setattr(background.sys, "executable", "/bin/false")
     x = torch.arange(23.0, device=device)
@@ -87,10 +124,11 @@ def test_the_hottest_window_is_next(monkeypatch):
     monkeypatch.setattr(background, "_compiler", compiler)
     windows = [{"structure": name, "sizes": "1"} for name in "abc"]
     for window in windows:
-        assert background.compile_later(window)
+        assert background.takes(window) and background.rung(window) is None
+        background.compile_later(window, {"of": window})
     for _ in range(3):
-        assert background.waits(windows[1])
+        assert background.rung(windows[1]) == {"of": windows[1]}
     assert compiler._next()[1] is windows[1]
     compiler._finish("b/1", 2)
-    assert not background.waits(windows[1]) and not background.compile_later(windows[1])
+    assert background.rung(windows[1]) is None and not background.takes(windows[1])
     assert (background.built(windows[1]), background.built(windows[1])) == (2, 0)
