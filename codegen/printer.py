@@ -123,12 +123,15 @@ class Printer:
                 local.append(f"{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
         sizes = list(attributes["gpu.known_block_size"]) if "gpu.known_block_size" in attributes else []
         self.out.append(lang.work_group(sizes))
+        before = len(self.out)
         name = attributes["sym_name"].value
         self.out.append(f"{lang.kernel} {name}({', '.join(parameters)})\n{{\n")
         for line in local:
             self.line(line)
         self.block(block)
         self.out.append("}\n")
+        if any(t.width > 1 for t in self.types.values()):
+            self.out.insert(before, lang.whole)
 
     def argument_count(self, f: Any) -> int:
         """Arguments of a kernel; its block has the work-group memory as further ones."""

@@ -63,6 +63,7 @@ class Language:
     name = "opencl"
     header = ""
     kernel = "__kernel void"
+    whole = ""  # what precedes a kernel whose work-items use vectors
     function = "__attribute__((always_inline)) static inline"
     spaces: ClassVar[dict[str, str]] = {"global": "__global ", "workgroup": "__local ", "private": ""}
     ids: ClassVar[dict[str, str]] = {

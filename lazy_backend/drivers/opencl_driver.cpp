@@ -113,6 +113,7 @@ std::string build_options(cl_device_id device) {
   if (info<cl_bitfield>(device, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) {
     options += " -cl-fp32-correctly-rounded-divide-sqrt";
   }
+  if (info<cl_bitfield>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) options += " -DLAZY_ON_CPU";  // for generated kernels
   return options;
 }
 
