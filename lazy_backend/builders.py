@@ -7,6 +7,7 @@ end when nothing has come for a while, and are started again by the next plan wi
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import select
@@ -52,8 +53,20 @@ class Builder:
             self._process = None
             return b""
 
+    def end(self) -> None:
+        """Ends the process, whatever it builds."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
 
 _builders = [Builder() for _ in range(min(len(os.sched_getaffinity(0)), MOST) - 1)]
+
+
+@atexit.register
+def _end() -> None:
+    for builder in _builders:
+        builder.end()
 
 
 def build(device: int, properties: bytes, sources: Sequence[bytes], program: Callable[[bytes, bool], int]) -> list[int]:

@@ -12,8 +12,9 @@ INT64_ATOMICS = (
     "#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable",
     "#endif",
 )
-# Intel's CPU runtime puts work-items side by side into vectors. Where these use vectors already, that undoes them: a
-# five-point stencil over rows of 766 floats, whose last 14 a loop computes, took 968 us instead of 98 (768 x 768).
+# Intel's CPU runtime puts work-items side by side into vectors. Where most use vectors and some a loop, that undoes the
+# vectors: a five-point stencil over rows of 766 floats, whose last 14 a loop computes, took 968 us instead of 98 (768 x
+# 768). Kernels without such a tail are a tenth slower with it (batch norms of the CNN demo).
 WHOLE = (
     "#if defined(cl_intel_required_subgroup_size) && defined(LAZY_ON_CPU)",
     "#define WHOLE __attribute__((intel_reqd_sub_group_size(1)))",

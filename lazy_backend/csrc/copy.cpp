@@ -67,6 +67,13 @@ void host_to_device(const at::Tensor& dst, const at::Tensor& src) {
   }
 }
 
+// As `x[i] += y` ends: the view that was written is copied to itself.
+bool is_itself(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset() && a.sizes().equals(b.sizes()) &&
+         a.strides().equals(b.strides()) && a.scalar_type() == b.scalar_type() && a.is_conj() == b.is_conj() &&
+         a.is_neg() == b.is_neg();
+}
+
 void read(const at::Tensor& t, const char* cause) {
   stats().reads++;
   note(Event::kRead, cause);
@@ -157,7 +164,7 @@ void announce_host_op(OpEntry& op, const std::string& line) {
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
   const bool from_lazy = self.device().is_privateuseone(), to_lazy = dst.device().is_privateuseone();
-  if (dst.numel() == 0) return dst;
+  if (dst.numel() == 0 || (from_lazy && to_lazy && is_itself(self, dst))) return dst;
   if (from_lazy && to_lazy) {
     const at::Tensor source = resolved(self);
     if (self.device() == dst.device())

@@ -28,8 +28,7 @@ def helper(device, own, monkeypatch):
     monkeypatch.setattr(helper, "build", noted)
     monkeypatch.setattr(builders, "_builders", [helper])
     yield helper
-    if helper._process:
-        helper._process.kill()
+    helper.end()
 
 
 def program(device, n):
