@@ -8,6 +8,7 @@
 
 #include "causes.h"
 #include "executor.h"
+#include "hooks.h"
 #include "runtime.h"
 #include "stats.h"
 #include "stream.h"
@@ -83,6 +84,20 @@ void read(const at::Tensor& t, const char* cause) {
 void device_to_host(const at::Tensor& dst, const at::Tensor& src) {
   read(src, "copy to the host");
   dst.copy_(host_image(src));
+}
+
+// A non-blocking copy into pinned memory is one more job of the queue: the host goes on, and waits for an event or the
+// device before it looks, as with CUDA. The storage is held until the copy has run.
+void device_to_pinned(const at::Tensor& dst, const at::Tensor& src) {
+  const at::Tensor dense = resolved(src).to(dst.scalar_type()).expand(dst.sizes()).contiguous();
+  auto from = BufferPtr::reclaim_copy(buffer_of(dense));
+  const uint64_t offset = static_cast<uint64_t>(dense.storage_offset()) * dense.itemsize();
+  const uint64_t bytes = static_cast<uint64_t>(dense.numel()) * dense.itemsize();
+  submit_action(dense.device().index(), Cut::kCopy, true,
+                [from, offset, bytes, to = dst.mutable_data_ptr(), held = dst.storage()](Device& d) {
+                  from->allocate();
+                  d.copy_d2h(to, from->block->mem, from->block->offset + offset, bytes, /*blocking=*/true);
+                });
 }
 
 }  // namespace
@@ -162,7 +177,7 @@ void announce_host_op(OpEntry& op, const std::string& line) {
 
 // --- kernels ----------------------------------------------------------------------------------------------------------
 
-at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
   const bool from_lazy = self.device().is_privateuseone(), to_lazy = dst.device().is_privateuseone();
   if (dst.numel() == 0 || (from_lazy && to_lazy && is_itself(self, dst))) return dst;
   if (from_lazy && to_lazy) {
@@ -174,6 +189,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
       host_to_device(dst, source.cpu());
   } else if (to_lazy) {
     host_to_device(dst, self);
+  } else if (non_blocking && dst.is_contiguous() && !dst.is_conj() && !dst.is_neg() && is_pinned(dst.const_data_ptr())) {
+    device_to_pinned(dst, self);
   } else {
     device_to_host(dst, self);
   }

@@ -45,6 +45,21 @@ class Staging {
     return host;
   }
 
+  // All outputs in one tensor, and the number of elements of each.
+  Tensor flat_output(const Tensors& list, std::vector<int64_t>& sizes) {
+    int64_t total = 0;
+    for (const Tensor& t : list) total += sizes.emplace_back(t.numel());
+    const Tensor flat = at::empty({total}, list[0].options().device(at::kCPU));
+    const Tensors parts = flat.split_with_sizes(sizes);
+    for (size_t i = 0; i < list.size(); ++i) keep(list[i], parts[i].view(list[i].sizes()));
+    return flat;
+  }
+  Tensor flat_input(const Tensors& list, std::vector<int64_t>& sizes) {
+    Tensors flat;
+    for (const Tensor& t : inputs(list)) sizes.push_back(flat.emplace_back(t.flatten()).numel());
+    return at::cat(flat);
+  }
+
   void finish() {
     at::AutoDispatchBelowADInplaceOrView raw;  // a collective is no op of autograd
     for (auto& [device, host] : pairs_) {
@@ -209,6 +224,14 @@ class StagedBackend final : public c10d::Backend {
     Staging s;
     auto host_to = s.output(to);
     auto host_from = s.input(from);
+    return start(inner_->alltoall_base(host_to, host_from, to_sizes, from_sizes, opts), s);
+  }
+  // gloo exchanges one tensor only.
+  intrusive_ptr<Work> alltoall(Tensors& to, Tensors& from, const c10d::AllToAllOptions& opts) override {
+    Staging s;
+    std::vector<int64_t> to_sizes, from_sizes;
+    auto host_to = s.flat_output(to, to_sizes);
+    auto host_from = s.flat_input(from, from_sizes);
     return start(inner_->alltoall_base(host_to, host_from, to_sizes, from_sizes, opts), s);
   }
   intrusive_ptr<Work> send(Tensors& tensors, int to, int tag) override {

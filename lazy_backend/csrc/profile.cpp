@@ -3,6 +3,7 @@
 #include <kineto/libkineto.h>
 #include <kineto/output_base.h>
 #include <pybind11/pybind11.h>
+#include <torch/csrc/profiler/stubs/base.h>
 
 #include <chrono>
 #include <map>
@@ -11,6 +12,7 @@
 
 #include "executor.h"
 #include "runtime.h"
+#include "stream.h"
 
 namespace py = pybind11;
 
@@ -167,6 +169,39 @@ class Profiler final : public libkineto::IActivityProfiler {
                                                     libkineto::ActivityType::GPU_USER_ANNOTATION};
 };
 
+// What torch.autograd.profiler.profile(use_device="lazy") asks: the device's time between the begin and the end of each op.
+// Each op becomes a window of its own meanwhile; torch.profiler leaves the windows as they are.
+struct Stubs final : torch::profiler::impl::ProfilerStubs {
+  using Event = torch::profiler::impl::ProfilerVoidEventStub;
+
+  bool enabled() const override { return true; }
+  void record(c10::DeviceIndex* device, Event* event, int64_t* cpu_ns) const override {
+    const c10::DeviceIndex index = current_device();
+    if (device != nullptr) *device = index;
+    if (cpu_ns != nullptr) *cpu_ns = host_ns();
+    *event = submit_marker(index);
+  }
+  float elapsed(const Event* start, const Event* end) const override {  // microseconds
+    uint64_t times[2];
+    for (int i = 0; i < 2; ++i) {
+      const auto& marker = *static_cast<const Marker*>((i == 0 ? start : end)->get());
+      marker_wait(marker);
+      times[i] = marker_ns(marker);
+    }
+    return static_cast<float>((static_cast<double>(times[1]) - static_cast<double>(times[0])) * 1e-3);
+  }
+  void onEachDevice(std::function<void(int)> op) const override {
+    for (int i = 0; i < device_count(); ++i) op(i);
+  }
+  void synchronize() const override {
+    onEachDevice([](int index) { lazy::synchronize(index); });
+  }
+  // Marks are for a vendor's own tracing tool; there is none.
+  void mark(const char*) const override {}
+  void rangePush(const char*) const override {}
+  void rangePop() const override {}
+};
+
 }  // namespace
 
 void trace_launch(Device& device, uint64_t serial, lazy_kernel kernel, lazy_event start) {
@@ -176,6 +211,8 @@ void trace_launch(Device& device, uint64_t serial, lazy_kernel kernel, lazy_even
 }
 
 void init_profiler() {
+  static Stubs stubs;  // torch keeps the pointer for ever
+  torch::profiler::impl::registerPrivateUse1Methods(&stubs);
   libkineto::api().registerProfilerFactory([] { return std::make_unique<Profiler>(); });
 }
 

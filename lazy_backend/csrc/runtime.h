@@ -5,15 +5,18 @@
 #include <c10/core/StorageImpl.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace lazy {
 
 // A marker is a point in a device's order of work: everything recorded before it, by any thread, comes before it.
-// Submitting one cuts the pending window. Markers are never 0 and need no release.
-uint64_t submit_marker(int device);
-bool marker_done(uint64_t marker);
-void marker_wait(uint64_t marker);    // throws a pending device error of the work before it
-uint64_t marker_ns(uint64_t marker);  // completion time on the device's clock, ns; the marker is done
+// Submitting one cuts the pending window. It is never null, and its driver's event lives as long as anyone holds it.
+struct Marker;
+using MarkerPtr = std::shared_ptr<Marker>;
+MarkerPtr submit_marker(int device);
+bool marker_done(const Marker& marker);
+void marker_wait(const Marker& marker);    // throws a pending device error of the work before it
+uint64_t marker_ns(const Marker& marker);  // completion time on the device's clock, ns; the marker is done
 
 // Cuts, and waits until the device has finished everything; throws a pending device error.
 void synchronize(int device);

@@ -29,20 +29,21 @@ thread_local DeviceIndex tls_device = 0;
 thread_local std::array<StreamId, kMaxDevices> tls_stream{};  // 0 is the default stream
 
 struct Event {
-  uint64_t marker = 0;
+  MarkerPtr marker;
   DeviceIndex device = 0;
 };
 
 uint64_t completion_ns(const Event* event) {
   TORCH_CHECK(event != nullptr, "elapsed_time: both events must be recorded first");
-  TORCH_CHECK(marker_done(event->marker), "elapsed_time: both events must have completed; synchronize first");
-  return marker_ns(event->marker);
+  TORCH_CHECK(marker_done(*event->marker), "elapsed_time: both events must have completed; synchronize first");
+  return marker_ns(*event->marker);
 }
 
 // Whether the device has done everything recorded, without waiting: a marker is put behind the last job, once.
 bool all_done(DeviceIndex index) {
   struct Probe {
-    uint64_t ticket = 0, marker = 0;
+    uint64_t ticket = 0;
+    MarkerPtr marker;
   };
   static std::mutex mutex;
   static std::array<Probe, kMaxDevices> probes;
@@ -56,7 +57,7 @@ bool all_done(DeviceIndex index) {
     probe.marker = submit_marker(index);
     probe.ticket = last + 1;  // the marker's own job, if no other thread came between
   }
-  return marker_done(probe.marker);
+  return marker_done(*probe.marker);
 }
 
 struct Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -119,8 +120,8 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const DeviceIndex index) const override { lazy::synchronize(resolve_device(index)); }
 
   void record(void** event, const Stream& stream, const DeviceIndex index, const c10::EventFlag) const override {
-    TORCH_CHECK(index == -1 || index == stream.device_index(), "an event of lazy:", index,
-                " cannot be recorded on a stream of lazy:", stream.device_index());
+    TORCH_CHECK(index == -1 || index == stream.device_index(), "an event of lazy:", static_cast<int>(index),
+                " cannot be recorded on a stream of lazy:", static_cast<int>(stream.device_index()));
     if (*event == nullptr) {
       *event = new Event;
     }
@@ -130,16 +131,16 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   void block(void* handle, const Stream& stream) const override {
     const auto* event = static_cast<Event*>(handle);
     if (event != nullptr && event->device != stream.device_index()) {
-      marker_wait(event->marker);
+      marker_wait(*event->marker);
     }
   }
   bool queryEvent(void* handle) const override {
     const auto* event = static_cast<Event*>(handle);
-    return event == nullptr || marker_done(event->marker);
+    return event == nullptr || marker_done(*event->marker);
   }
   void synchronizeEvent(void* handle) const override {
     if (const auto* event = static_cast<Event*>(handle)) {
-      marker_wait(event->marker);
+      marker_wait(*event->marker);
     }
   }
   void destroyEvent(void* handle, const DeviceIndex) const noexcept override { delete static_cast<Event*>(handle); }

@@ -63,8 +63,8 @@ def get_rng_state_all() -> list[Tensor]:
 
 
 def set_rng_state(new_state: Tensor, device: Device = "lazy") -> None:
-    """Restores what `get_rng_state` gave. Raises for a tensor of another size, type or device."""
-    default_generators[index_of(device)].set_state(new_state)
+    """Restores what `get_rng_state` gave, on whatever device it is. Raises for a tensor of another size or type."""
+    default_generators[index_of(device)].set_state(new_state.cpu())
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:

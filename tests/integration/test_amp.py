@@ -20,6 +20,47 @@ def test_autocast_lists(dtype):
     assert (x @ w).dtype == torch.float32
 
 
+# By the dtype that comes out, calls of torch's lists for accelerators on a float32 `x`, a low `h` and a vector of each.
+POLICIES = {
+    "low": (
+        "x @ x", "torch.mm(x, x)", "torch.mv(x, v)", "torch.bmm(x[None], x[None])", "torch.addmm(x, x, x)",
+        "torch.baddbmm(x[None], x[None], x[None])", "torch.einsum('ij,jk', x, x)", "torch.linalg.multi_dot([x, x, x])",
+        "F.linear(x, x)", "F.conv1d(x[None], x[..., None])", "F.conv2d(x[None, None], x[None, None])",
+        "F.conv3d(x[None, None, None], x[None, None, None])", "F.conv_transpose2d(x[None, None], x[None, None])",
+        "F.scaled_dot_product_attention(x[None], x[None], x[None])", "nn.GRUCell(4, 4).to(x.device)(x)",
+        "nn.LSTM(4, 4).to(x.device)(x[None])[0]", "nn.MultiheadAttention(4, 2).to(x.device)(x, x, x)[0]",
+    ),
+    "float32": (
+        "h.exp()", "h.log()", "h.pow(2)", "h.rsqrt()", "h.softmax(-1)", "h.log_softmax(-1)", "h.sum()", "h.cumsum(0)",
+        "h.prod()", "h.norm()", "h.norm(p=2, dim=1)", "torch.cdist(h, h)", "torch.dist(h, h)", "h.acos()", "h.tan()",
+        "F.layer_norm(h, (4,))", "F.cosine_similarity(h, h)", "F.mse_loss(h, h)", "F.l1_loss(h, h)",
+        "F.smooth_l1_loss(h, h)", "F.kl_div(h, h)", "F.cross_entropy(h, v.long())", "F.softplus(h)",
+        "F.binary_cross_entropy_with_logits(h, h)", "F.group_norm(h[None], 2)", "h.logsumexp(0)", "h.expm1()",
+        "F.cosine_embedding_loss(h, h, v)", "F.triplet_margin_loss(h, h, h)", "torch.renorm(h, 2, 0, 1)",
+    ),
+    "promoted": (
+        "torch.addcmul(x, h, h)", "torch.addcdiv(x, h, h)", "torch.atan2(h, x)",
+        "torch.cross(h[:, 1:], x[:, 1:], dim=1)", "torch.dot(h[0], v)",
+        "torch.tensordot(h, x)", "torch.cat([h, x])", "torch.stack([h, x])", "h + x",
+        "F.bilinear(h, x, x[None])", "x.scatter_add(0, v.long()[None], h)",
+    ),
+    "kept": ("h + h", "h.relu()", "h.max()", "h.reshape(-1)", "F.gelu(h)", "F.dropout(h)", "h.mean()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_autocast_policies(policy, dtype):
+    """torch's lists for accelerators, op by op: low precision, float32, promoted to the widest, kept."""
+    x = torch.eye(4, device="lazy") * 0.5 + 0.1
+    names = {"torch": torch, "nn": nn, "F": nn.functional, "x": x, "h": x.to(dtype), "v": torch.ones(4, device="lazy")}
+    expected = {"low": dtype, "kept": dtype}.get(policy, torch.float32)
+    with torch.autocast("lazy", dtype=dtype):
+        found = {call: eval(call, names) for call in POLICIES[policy]}
+    assert {call: y.dtype for call, y in found.items() if y.dtype != expected} == {}
+    assert all(y.isfinite().all().item() for y in found.values())
+
+
 def test_autocast_refuses():
     """binary_cross_entropy is refused with the advice to use logits; a dtype that is not supported warns."""
     p = torch.full((2,), 0.5, device="lazy")

@@ -1,7 +1,12 @@
 """What torch itself expects of an accelerator outside its tree"""
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -9,17 +14,40 @@ from torch import nn
 
 from tests.integration.process import run_python
 
-MINIMAL = (
-    "empty.memory_format", "empty_strided", "as_strided", "view", "_reshape_alias", "resize_", "_copy_from",
-    "_copy_from_and_resize", "_local_scalar_dense", "set_.source_Tensor", "set_.source_Storage",
-    "set_.source_Storage_storage_offset",
-)  # fmt: skip
+# A call of each on `x`, which is [[0, 1, 2], [3, 4, 5]] on the device, and what it gives.
+MINIMAL = {
+    "empty.memory_format": (lambda x, op: op([2], device=x.device).fill_(7), [7, 7]),
+    "empty_strided": (lambda x, op: op([2, 2], [1, 2], device=x.device).copy_(x[:, :2]), [[0, 1], [3, 4]]),
+    "as_strided": (lambda x, op: op(x, [2, 2], [1, 2], 1), [[1, 3], [2, 4]]),
+    "view": (lambda x, op: op(x, [3, 2]), [[0, 1], [2, 3], [4, 5]]),
+    "_reshape_alias": (lambda x, op: op(x, [3, 2], [2, 1]), [[0, 1], [2, 3], [4, 5]]),
+    "resize_": (lambda x, op: op(x, [1, 3]), [[0, 1, 2]]),
+    "_copy_from": (lambda x, op: op(x.T, torch.empty(3, 2)), [[0, 3], [1, 4], [2, 5]]),
+    "_copy_from_and_resize": (lambda x, op: op(x, torch.empty(0)), [[0, 1, 2], [3, 4, 5]]),
+    "_local_scalar_dense": (lambda x, op: torch.tensor(op(x[1, 2])), 5),
+    "set_.source_Tensor": (lambda x, op: op(x.new_empty(0), x), [[0, 1, 2], [3, 4, 5]]),
+    "set_.source_Storage": (lambda x, op: op(x.new_empty(0), x.untyped_storage()), [0, 1, 2, 3, 4, 5]),
+    "set_.source_Storage_storage_offset": (
+        lambda x, op: op(x.new_empty(0), x.untyped_storage(), 1, [2, 2], [3, 1]),
+        [[1, 2], [4, 5]],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", MINIMAL)
 def test_minimal_ops(name):
-    """The twelve ops without which there is no tensor have kernels of the device's own."""
+    """The twelve ops without which there is no tensor: kernels of the device's own, none on the host."""
     assert torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "PrivateUse1")
+    base, _, overload = name.partition(".")
+    call, expected = MINIMAL[name]
+    x = torch.arange(6.0, device="lazy").view(2, 3)
+    torch.lazy.synchronize()
+    torch.lazy.reset_stats()
+    found = call(x, getattr(getattr(torch.ops.aten, base), overload or "default"))
+    assert found.tolist() == expected and torch.lazy.stats()["host_ops"] == 0
+    if name in ("as_strided", "view", "_reshape_alias", "set_.source_Tensor", "set_.source_Storage"):
+        x.zero_()
+        assert found.count_nonzero().item() == 0, "a view"
 
 
 def test_fallback():
@@ -31,6 +59,13 @@ def test_fallback():
     assert sorted(values.real.tolist()) == pytest.approx([1, 3])
     torch.testing.assert_close((vectors @ torch.diag(values) @ vectors.inverse()).real.cpu(), x.cpu())
     assert torch.lazy.stats()["host_ops"] >= 1
+
+    def gradient(device: str) -> torch.Tensor:
+        y = x.detach().to(device).requires_grad_()
+        torch.linalg.eig(y * y)[0].real.prod().backward()
+        return y.grad.cpu()
+
+    torch.testing.assert_close(gradient("lazy"), gradient("cpu"))
 
 
 def test_fallback_may_be_forbidden():
@@ -79,21 +114,69 @@ def test_layouts_that_do_not_exist(name):
     assert (torch.ones(2, device="lazy") + 1).tolist() == [2, 2]
 
 
-MODULE = [
-    "amp", "current_device", "current_stream", "default_generators", "device", "device_count", "device_of",
-    "empty_cache", "empty_host_cache", "get_amp_supported_dtype", "get_device_capability", "get_device_name",
-    "get_device_properties", "get_memory_info", "get_rng_state", "get_rng_state_all", "init", "initial_seed",
-    "is_available", "is_initialized", "manual_seed", "manual_seed_all", "max_memory_allocated", "max_memory_reserved",
-    "memory_allocated", "memory_reserved", "memory_snapshot", "memory_stats", "memory_summary",
-    "reset_accumulated_memory_stats", "reset_peak_memory_stats", "seed", "seed_all", "set_device", "set_rng_state",
-    "set_rng_state_all", "set_stream", "stream", "synchronize", "Event", "Stream", "_is_in_bad_fork", "_lazy_init",
-]  # fmt: skip
+def _stream_of(module: Any) -> bool:
+    other = module.Stream()
+    module.set_stream(other)
+    try:
+        with module.stream(module.default_stream()):
+            assert module.current_stream() == module.default_stream()
+        return module.current_stream() == other
+    finally:
+        module.set_stream(module.default_stream())
 
 
-def test_module_names():
-    """`torch.lazy` has every name that torch, Dynamo, checkpointing and FSDP look up in a device's module."""
-    assert [name for name in MODULE if not hasattr(torch.lazy, name)] == []
-    assert torch.lazy.is_initialized() and not torch.lazy._is_in_bad_fork()
+def _reseeded(module: Any, reseed: Callable[[], None]) -> bool:
+    reseed()
+    first, seed = torch.rand(4, device="lazy"), module.initial_seed()
+    reseed()
+    return module.initial_seed() != seed and not torch.equal(torch.rand(4, device="lazy").cpu(), first.cpu())
+
+
+def _restored(module: Any, get: Callable, set_: Callable) -> bool:
+    state = get()
+    first = torch.rand(4, device="lazy").cpu()
+    set_(state)
+    return torch.equal(torch.rand(4, device="lazy").cpu(), first)
+
+
+# What torch, Dynamo, checkpointing and FSDP look up in a device's module, and a question whose answer is yes.
+MODULE: dict[str, Callable[[Any], bool]] = {
+    "amp": lambda m: m.get_amp_supported_dtype() == [torch.bfloat16, torch.float16] and m.amp is not None,
+    "current_device, set_device, device_count": lambda m: m.set_device(0) is None and m.current_device() == 0,
+    "current_stream, default_stream, set_stream, stream, Stream": _stream_of,
+    "Event": lambda m: m.Event(enable_timing=True).query(),
+    "synchronize": lambda m: m.synchronize() is None and m.synchronize("lazy:0") is None,
+    "default_generators": lambda m: m.default_generators[0].device == torch.device("lazy:0"),
+    "manual_seed, initial_seed": lambda m: m.manual_seed(7) is None and m.initial_seed() == 7,
+    "manual_seed_all": lambda m: m.manual_seed_all(8) is None and m.initial_seed() == 8,
+    "seed": lambda m: _reseeded(m, m.seed),
+    "seed_all": lambda m: _reseeded(m, m.seed_all),
+    "get_rng_state, set_rng_state": lambda m: _restored(m, m.get_rng_state, m.set_rng_state),
+    "get_rng_state_all, set_rng_state_all": lambda m: _restored(m, m.get_rng_state_all, m.set_rng_state_all),
+    "get_device_name, get_device_properties": lambda m: m.get_device_name() == m.get_device_properties(0).name,
+    "get_device_capability": lambda m: m.get_device_capability() is not None,
+    "memory_allocated, max_memory_allocated": lambda m: 0 <= m.memory_allocated() <= m.max_memory_allocated(),
+    "memory_reserved, max_memory_reserved": lambda m: 0 < m.memory_reserved() <= m.max_memory_reserved(),
+    "memory_stats": lambda m: m.memory_stats()["allocated_bytes.all.current"] == m.memory_allocated(),
+    "memory_summary, memory_snapshot": lambda m: "peak" in m.memory_summary() and isinstance(m.memory_snapshot(), list),
+    "reset_peak_memory_stats": lambda m: m.reset_peak_memory_stats()
+    or m.max_memory_allocated() == m.memory_allocated(),
+    "reset_accumulated_memory_stats": lambda m: m.reset_accumulated_memory_stats()
+    or m.memory_stats()["allocation.all.freed"] == 0,
+    "get_memory_info, mem_get_info": lambda m: m.get_memory_info() == m.mem_get_info(),
+    "empty_cache, empty_host_cache": lambda m: m.empty_cache() is None and m.empty_host_cache() is None,
+    "is_available, is_initialized": lambda m: m.is_available() and m.is_initialized() and m._initialized,
+    "init, _lazy_init": lambda m: m.init() is None and m._lazy_init() is None,
+    "_is_in_bad_fork": lambda m: not m._is_in_bad_fork(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", MODULE)
+def test_module_names(names):
+    """`torch.lazy` has every name that torch, Dynamo, checkpointing and FSDP look up, and each does what it says."""
+    torch.ones(1, device="lazy").cpu()
+    assert all(hasattr(torch.lazy, name) for name in names.split(", "))
+    assert MODULE[names](torch.lazy)
 
 
 def test_streams_have_priorities_handles_and_queries():
@@ -177,12 +260,30 @@ assert torch.ones(2, device="lazy").sum().item() == 2
 
 
 def test_logs():
-    """TORCH_LOGS="+lazy" shows the package's own log, as for torch's components."""
+    """TORCH_LOGS="+lazy" shows the package's own log, as for torch's components; without it there is none."""
     program = """
-import logging, torch
-assert logging.getLogger("lazy_backend").getEffectiveLevel() == logging.DEBUG
+import torch, logging
+logging.getLogger("lazy_backend.compile").info("a line of the log")
 """
-    run_python(program, {"TORCH_LOGS": "+lazy"})
+    for setting, shown in ({"TORCH_LOGS": "+lazy"}, True), ({}, False):
+        done = subprocess.run([sys.executable, "-c", program], env=os.environ | setting, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert ("a line of the log" in done.stderr) == shown, done.stderr
+
+
+def test_a_driver_that_does_not_open():
+    """Without a driver `import torch` works, is_available() is False, and the first tensor says what was tried."""
+    program = """
+import torch
+assert not torch.lazy.is_available() and torch.lazy.device_count() == 0 and torch.ones(2).sum() == 2
+try:
+    torch.ones(1, device="lazy")
+except RuntimeError as error:
+    assert "nosuchdriver" in str(error), error
+else:
+    raise SystemExit("nothing was raised")
+"""
+    run_python(program, {"LAZY_DRIVER": "nosuchdriver"})
 
 
 def test_device_interface():

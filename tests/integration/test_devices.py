@@ -1,7 +1,5 @@
 """The device module and torch.accelerator."""
 
-import threading
-
 import pytest
 import torch
 from torch import nn
@@ -26,17 +24,91 @@ def test_accelerator_is_lazy():
     assert torch.float32 in torch.accelerator.get_device_capability("lazy")["supported_dtypes"]
 
 
+TWO_DEVICES = {"LAZY_DRIVER": "simgpu", "LAZY_SIM_SET": "devices=2"}
+
+
 def test_current_device_is_per_thread():
-    """set_device, device() and device_of() act on the calling thread."""
-    with torch.lazy.device(0):
-        torch.lazy.set_device("lazy:0")
-        seen = []
-        thread = threading.Thread(target=lambda: seen.append(torch.lazy.current_device()))
-        thread.start()
-        thread.join()
-        assert seen == [0]
-    with torch.lazy.device_of(torch.empty(1)):
-        assert torch.lazy.current_device() == 0
+    """set_device, device(), device_of() and torch.accelerator's forms act on the calling thread, to their end."""
+    program = """
+import threading, torch
+assert torch.lazy.device_count() == 2 == torch.accelerator.device_count()
+where = lambda: (torch.lazy.current_device(), torch.empty(1, device="lazy").device.index)
+torch.lazy.set_device("lazy:1")
+assert where() == (1, 1) and torch.accelerator.current_device_index() == 1
+seen = []
+thread = threading.Thread(target=lambda: seen.append(where()))
+thread.start(), thread.join()
+assert seen == [(0, 0)], seen
+torch.accelerator.set_device_index(0)
+assert where() == (0, 0)
+with torch.lazy.device(1):
+    assert where() == (1, 1)
+    with torch.lazy.device_of(torch.empty(1, device="lazy:0")):
+        assert where() == (0, 0)
+    with torch.lazy.device_of(torch.empty(1)):  # not of this device: nothing changes
+        assert where() == (1, 1)
+with torch.accelerator.device_index(1):
+    assert where() == (1, 1)
+try:
+    with torch.lazy.device("lazy:1"):
+        raise KeyError
+except KeyError:
+    assert where() == (0, 0)
+"""
+    run_python(program, TWO_DEVICES)
+
+
+def test_streams_generators_and_memory_of_two_devices():
+    """Streams, events, generators and memory counters are their device's; one device's event orders another's work."""
+    program = """
+import torch
+one = torch.Stream("lazy:1")
+assert one.device.index == 1 and torch.accelerator.current_stream("lazy:1") != one
+with one:
+    assert torch.accelerator.current_stream("lazy:1") == one and torch.lazy.current_device() == 1
+    y = torch.full((1000,), 2.0, device="lazy")
+    done = one.record_event()
+assert torch.lazy.current_device() == 0 and y.device.index == 1
+torch.lazy.current_stream("lazy:0").wait_event(done)
+assert (y.to("lazy:0") + 1).sum().item() == 3000
+try:
+    done.record(torch.lazy.current_stream("lazy:0"))
+except RuntimeError as error:
+    assert "lazy:1" in str(error), error
+else:
+    raise SystemExit("an event moved to another device")
+torch.lazy.synchronize("lazy:1")
+assert torch.lazy.memory_allocated("lazy:1") >= 4000
+base = torch.lazy.memory_allocated("lazy:0")
+del y
+assert torch.lazy.memory_allocated("lazy:0") == base and torch.lazy.memory_allocated("lazy:1") < 4000
+torch.manual_seed(3)
+a, b = torch.rand(4, device="lazy:0").cpu(), torch.rand(4, device="lazy:1").cpu()
+assert torch.equal(a, b), "torch.manual_seed seeds every device"
+assert len(torch.lazy.get_rng_state_all()) == 2
+torch.lazy.set_rng_state(torch.lazy.get_rng_state("lazy:1"), "lazy:0")
+torch.rand(4, device="lazy:1")
+states = torch.lazy.get_rng_state_all()
+assert not torch.equal(*states)
+with torch.random.fork_rng(devices=[0, 1], device_type="lazy"):
+    torch.rand(4, device="lazy:0"), torch.rand(4, device="lazy:1")
+assert all(map(torch.equal, states, torch.lazy.get_rng_state_all()))
+"""
+    run_python(program, TWO_DEVICES)
+
+
+def test_capability_is_true():
+    """Every dtype of get_device_capability is computed on the device, with the CPU's numbers and no fallback."""
+    supported = torch.accelerator.get_device_capability("lazy")["supported_dtypes"]
+    assert {torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool} <= set(supported)
+    assert not {torch.float8_e4m3fn, torch.qint8} & set(supported)
+    for dtype in supported:
+        x = torch.tensor([1, 0, 3, 2]).to(dtype)
+        torch.lazy.synchronize()
+        torch.lazy.reset_stats()
+        found = [t.cpu() for y in [x.to("lazy")] for t in (y.clone(), y * y, y == 3, y.view(2, 2).T, y.float())]
+        assert torch.lazy.stats()["host_ops"] == 0, dtype
+        torch.testing.assert_close(found, [x, x * x, x == 3, x.view(2, 2).T, x.float()])
 
 
 def test_index_out_of_range():
@@ -73,8 +145,7 @@ except RuntimeError as error:
 else:
     raise SystemExit("mixing devices did not raise")
 """
-    environment = {"LAZY_DRIVER": "simgpu", "LAZY_SIM_SET": "devices=2"}
-    run_python(program, environment)
+    run_python(program, TWO_DEVICES)
 
 
 # Calls of every ATen op that makes a tensor of a given device out of none; the test compares with torch's own list.
@@ -120,7 +191,7 @@ for name, calls in {FACTORIES!r}.items():
         assert made.device == torch.device("lazy:1"), (name, arguments, made.device)
         assert name.startswith(("empty", "_eff")) or made.cpu().isfinite().all(), name
 """
-    run_python(program, {"LAZY_DRIVER": "simgpu", "LAZY_SIM_SET": "devices=2", "LAZY_FALLBACK": "silent"})
+    run_python(program, TWO_DEVICES | {"LAZY_FALLBACK": "silent"})
 
 
 def test_factories_and_default_device():

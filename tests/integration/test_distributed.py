@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tests.integration.process import run_python
+
 RANKS = 2
 
 
@@ -110,6 +112,58 @@ def test_collectives():
     assert zero["cpu"] == [2.0, 2.0]
 
 
+def lists_and_objects(rank: int) -> dict[str, list]:
+    """What collectives over lists, objects, subgroups and batches of messages give this rank."""
+    mine = torch.arange(2.0, device="lazy") + 10 * rank
+    found = {}
+    gathered = [torch.empty_like(mine) for _ in range(RANKS)] if rank == 0 else None
+    dist.gather(mine, gathered, dst=0)
+    found["gather"] = [t.tolist() for t in gathered or ()]
+    x = torch.empty_like(mine)
+    dist.reduce_scatter(x, [mine, mine + 1])
+    found["reduce_scatter"] = x.tolist()
+    parts = [torch.empty(rank + 1, device="lazy") for _ in range(RANKS)]
+    dist.all_to_all(parts, [torch.full((to + 1,), 10.0 * rank + to, device="lazy") for to in range(RANKS)])
+    found["all_to_all"] = [t.tolist() for t in parts]
+    objects = [None] * RANKS
+    dist.all_gather_object(objects, {"rank": rank, "mean": mine.mean()})
+    found["objects"] = [(o["rank"], o["mean"].device.type, o["mean"].item()) for o in objects]
+    told = [mine.tolist() if rank == 0 else None]
+    dist.broadcast_object_list(told, src=0, device=torch.device("lazy"))
+    found["told"] = told
+    x, other = mine.clone(), torch.empty_like(mine)
+    peer = 1 - rank
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, peer), dist.P2POp(dist.irecv, other, peer)]):
+        work.wait()
+    found["messages"] = other.tolist()
+    alone = dist.new_group([0])
+    if rank == 0:
+        dist.all_reduce(x, group=alone)
+    found["alone"] = x.tolist()
+    for op in (dist.ReduceOp.MAX, dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT):
+        x = mine.to(torch.bfloat16) + 1
+        dist.all_reduce(x, op=op)
+        found[str(op)] = x.tolist()
+    from torch.distributed import _functional_collectives as functional
+
+    found["functional"] = (functional.all_reduce(mine, "sum", dist.group.WORLD) * 1).tolist()
+    return found
+
+
+def test_lists_and_objects():
+    """gather, lists, objects, batches of messages, subgroups, other reductions and functional collectives."""
+    zero, one = spread(lists_and_objects)
+    assert zero["gather"] == [[0, 1], [10, 11]] and one["gather"] == []
+    assert (zero["reduce_scatter"], one["reduce_scatter"]) == ([10, 12], [12, 14])
+    assert (zero["all_to_all"], one["all_to_all"]) == ([[0], [10]], [[1, 1], [11, 11]])
+    assert zero["objects"] == one["objects"] == [(0, "lazy", 0.5), (1, "lazy", 10.5)]
+    assert zero["told"] == one["told"] == [[0, 1]]
+    assert (zero["messages"], one["messages"]) == ([10, 11], [0, 1])
+    assert (zero["alone"], one["alone"]) == ([0, 1], [10, 11])
+    assert [zero[f"RedOpType.{op}"] for op in ("MAX", "MIN", "PRODUCT")] == [[11, 12], [1, 2], [11, 24]]
+    assert zero["functional"] == one["functional"] == [10, 12]
+
+
 def network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 2))
@@ -204,3 +258,12 @@ def test_torchrun(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "script.py"]
     done = subprocess.run(command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_torchrun_counts_the_devices():
+    """torchrun --nproc-per-node=lazy starts as many processes as there are devices."""
+    program = """
+from torch.distributed.run import determine_local_world_size
+assert determine_local_world_size("lazy") == 3
+"""
+    run_python(program, {"LAZY_DRIVER": "simgpu", "LAZY_SIM_SET": "devices=3"})

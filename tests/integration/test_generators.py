@@ -1,5 +1,8 @@
 """Random number generators."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -49,6 +52,30 @@ def test_bad_state():
         torch.lazy.set_rng_state(torch.zeros(5, dtype=torch.uint8))
     with pytest.raises(TypeError):
         torch.lazy.set_rng_state(torch.zeros(16))
+
+
+def test_a_state_loaded_onto_the_device_is_taken():
+    """A checkpoint's states that torch.load(map_location="lazy") put on the device are accepted."""
+    states = torch.lazy.get_rng_state_all()
+    first = draw()
+    torch.lazy.set_rng_state_all([state.to("lazy") for state in states])
+    assert torch.equal(first, draw())
+
+
+def test_generators_are_copied_and_pickled():
+    """copy.deepcopy, pickle and graphsafe states of a Generator: copies go on alike, shared states together."""
+    generator = torch.Generator("lazy").manual_seed(3)
+    torch.rand(4, device="lazy", generator=generator)
+    twins = copy.deepcopy(generator), pickle.loads(pickle.dumps(generator)), generator.clone_state()
+    expected = torch.rand(5, device="lazy", generator=generator).cpu()
+    for twin in twins:
+        assert twin.device == generator.device and twin.initial_seed() == 3
+        assert torch.equal(torch.rand(5, device="lazy", generator=twin).cpu(), expected)
+    partner = torch.Generator("lazy")
+    partner.graphsafe_set_state(generator.graphsafe_get_state())
+    ours, theirs = (torch.rand(5, device="lazy", generator=g).cpu() for g in (generator, partner))
+    assert not torch.equal(ours, theirs) and torch.equal(partner.get_state(), generator.get_state())
+    assert generator.seed() == generator.initial_seed() == partner.initial_seed()
 
 
 def test_cpu_generator_is_refused():

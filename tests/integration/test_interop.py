@@ -154,10 +154,10 @@ def test_spawned_process():
     """multiprocessing with spawn: each process opens the device; lazy tensors travel through the host."""
     context = torch.multiprocessing.get_context("spawn")
     there, back = context.Queue(), context.Queue()
-    process = context.Process(target=double, args=(there, back))
+    process = context.Process(target=double, args=(there, back), daemon=True)
     process.start()
     there.put(torch.ones(3, device="lazy", requires_grad=True))
-    y = back.get(timeout=120)
+    y = back.get(timeout=300)
     assert y.is_lazy and y.tolist() == [2, 2, 2]
     there.put(None)
     process.join(60)
@@ -182,3 +182,61 @@ def test_storage():
     assert x.cpu()[0].tolist() == [0, 1, 2] and x.cpu()[2].tolist() == [5, 5, 5]
     x.untyped_storage().resize_(0)
     assert x.untyped_storage().nbytes() == 0
+
+
+def test_storage_objects():
+    """Storages by themselves: copies, deepcopy, pickle, reads and writes of elements, to and from the CPU."""
+    x = torch.arange(3.0, device="lazy")
+    storage = x.untyped_storage()
+    assert bytes(storage.tolist()) == np.arange(3, dtype=np.float32).tobytes() and storage[4 + 3] == 0x3F
+    for twin in (storage.clone(), copy.deepcopy(storage), storage.cpu().to(device="lazy")):
+        assert twin.device == torch.device("lazy:0") and twin.tolist() == storage.tolist()
+        assert twin.data_ptr() != storage.data_ptr()
+    storage.copy_(torch.tensor([4.0, 5.0, 6.0]).untyped_storage())
+    assert x.tolist() == [4, 5, 6]
+    storage.fill_(0)
+    assert (x + 1).tolist() == [1, 1, 1]
+    typed = torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.float32, _internal=True)
+    again = pickle.loads(pickle.dumps(typed))
+    assert again.device == storage.device and again.tolist() == [0, 0, 0]
+
+
+def test_views_are_saved_as_they_are(tmp_path):
+    """torch.save keeps strides, conjugation and negation, dtypes, and the legacy format loads."""
+    z = torch.tensor([[1 + 2j, 3 - 4j]], device="lazy")
+    for name, view in {"conj": z.conj(), "neg": z.conj().imag, "T": z.T, "half": z.real.half()[:, 1:]}.items():
+        for zipped in (True, False):
+            torch.save(view, tmp_path / "z.pt", _use_new_zipfile_serialization=zipped)
+            loaded = torch.load(tmp_path / "z.pt")
+            assert loaded.is_lazy and loaded.stride() == view.stride() and loaded.dtype == view.dtype, name
+            assert (loaded.is_conj(), loaded.is_neg()) == (view.is_conj(), view.is_neg()), name
+            assert torch.equal(loaded.cpu(), view.cpu()), name
+
+
+def test_modules_are_saved_whole(tmp_path):
+    """A whole module, a Parameter, a scripted and a traced module save and load, to the device and to the CPU."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU()).to("lazy")
+    x = torch.ones(1, 2, device="lazy")
+    torch.save(model, tmp_path / "model.pt")
+    torch.jit.save(torch.jit.trace(model, x), tmp_path / "traced.pt")
+    torch.jit.save(torch.jit.script(model), tmp_path / "scripted.pt")
+    for where in ("lazy", "cpu"):
+        loaded = torch.load(tmp_path / "model.pt", weights_only=False, map_location=where)
+        for m in (
+            loaded,
+            *(torch.jit.load(tmp_path / f"{how}.pt", map_location=where) for how in ("traced", "scripted")),
+        ):
+            y = m(x.to(where))
+            assert y.device.type == where and torch.allclose(y.cpu(), model(x).cpu())
+
+
+def test_printing():
+    """repr, format and iteration read the values."""
+
+    def program(device: str) -> list[str]:
+        x = torch.tensor([[1.5, float("nan")], [-1e10, float("inf")]], device=device)
+        shown = [repr(t) for t in (x, x > 0, x[0, 0], nn.Parameter(x), x.to(torch.complex64), x.half(), x[:0])]
+        shown = [text.replace(", device='lazy:0'", "") for text in shown]
+        return [*shown, f"{x[0, 0]:.3f}", str(x[1, 0].item()), str([float(v) for v in x[0]]), str(x.flatten().tolist())]
+
+    assert program("lazy") == program("cpu")

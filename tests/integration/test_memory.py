@@ -5,6 +5,8 @@ import gc
 import pytest
 import torch
 
+from tests.integration.process import run_python
+
 MEGABYTE = 1 << 20
 
 
@@ -130,6 +132,31 @@ def test_pinned_memory():
     result.copy_(device * 2, non_blocking=True)
     torch.lazy.synchronize()
     assert torch.equal(result, torch.arange(1000.0) * 2)
+
+
+def test_non_blocking_copies_overlap():
+    """While the device is busy, non-blocking copies from and to pinned memory return, and run in order afterwards."""
+    program = """
+import threading, torch
+from device_sim.simgpu import SimGpu
+go, launch = threading.Event(), SimGpu.launch
+def held(self, *arguments):
+    go.wait(60)
+    return launch(self, *arguments)
+source, result, event = torch.arange(1000.0).pin_memory(), torch.zeros(1000).pin_memory(), torch.Event("lazy")
+x = torch.ones(1000, device="lazy")
+torch.lazy.synchronize()
+SimGpu.launch = held
+y = x * 3 + source.to("lazy", non_blocking=True)
+result.copy_(y, non_blocking=True)
+event.record()
+assert not event.query() and not torch.lazy.current_stream().query()
+assert result.count_nonzero().item() == 0
+go.set()
+event.synchronize()
+assert event.query() and torch.equal(result, torch.arange(1000.0) + 3)
+"""
+    run_python(program, {"LAZY_DRIVER": "simgpu"})
 
 
 def test_pinned_memory_may_be_freed_early():

@@ -45,6 +45,17 @@ def test_elapsed_time_needs_completed_events():
         start.elapsed_time(end)
 
 
+def test_an_event_is_timed_however_long_ago_it_was_recorded():
+    """An event keeps its time for as long as it is held, however many come after it."""
+    start, end = torch.Event("lazy", enable_timing=True), torch.Event("lazy", enable_timing=True)
+    torch.ones(1, device="lazy").cpu()
+    start.record()
+    for _ in range(20_000):
+        end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) > 0
+
+
 def test_stream_context():
     """Streams: current, default, context manager, torch.accelerator's view of them."""
     stream = torch.lazy.Stream()
