@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._meta_registrations import meta_conv
 from torch._prims_common import suggest_memory_format
+from torch._refs import native_group_norm, native_layer_norm
 from torch._subclasses.fake_impls import op_implementations_dict
 from torch.utils._pytree import tree_map
 
@@ -37,7 +38,7 @@ _REPLACED = (
     "aten::_native_batch_norm_legit_no_training", "aten::convolution_overrideable",
     "aten::convolution_backward_overrideable", "aten::kaiser_window.beta", "aten::multinomial",
     "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
-    "aten::multilabel_margin_loss_forward",
+    "aten::multilabel_margin_loss_forward", "aten::_native_batch_norm_legit.no_stats",
 )  # fmt: skip
 
 
@@ -60,6 +61,8 @@ def register() -> torch.library.Library:
         for op in ops:
             library.impl(op.func.name().removeprefix("aten::"), partial(infer, op), "Meta", allow_override=True)
         library.impl("convolution", _convolution, "Meta", allow_override=True)
+        library.impl("native_layer_norm", _layer_norm, "Meta", allow_override=True)
+        library.impl("native_group_norm", _group_norm, "Meta", allow_override=True)
     return library
 
 
@@ -75,6 +78,25 @@ def _as_on_cpu(result: torch.Tensor, input: torch.Tensor, weight: torch.Tensor) 
 def _convolution(input: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
     """PyTorch's own Meta kernel, with the CPU's strides."""
     return _as_on_cpu(meta_conv(input, weight, *rest), input, weight)
+
+
+def _saved_as_on_cpu(results: Any, input: torch.Tensor, *parameters: Any) -> tuple[torch.Tensor, ...]:
+    """A norm's result, and its statistics in the dtype of the parameters."""
+    dtype = next((p.dtype for p in parameters if p is not None), input.dtype)
+    out, *statistics = results
+    return out, *(t.to(dtype) for t in statistics)
+
+
+@untraced
+def _layer_norm(input: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> tuple[torch.Tensor, ...]:
+    """PyTorch's own Meta kernel, with the CPU's dtypes."""
+    return _saved_as_on_cpu(native_layer_norm(input, shape, weight, bias, eps), input, weight, bias)
+
+
+@untraced
+def _group_norm(input: torch.Tensor, weight: Any, bias: Any, *rest: Any) -> tuple[torch.Tensor, ...]:
+    """PyTorch's own Meta kernel, with the CPU's dtypes."""
+    return _saved_as_on_cpu(native_group_norm(input, weight, bias, *rest), input, weight, bias)
 
 
 def register_fake() -> None:

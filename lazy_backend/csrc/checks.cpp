@@ -15,8 +15,8 @@ constexpr size_t kWords = 4096;
 
 std::exception_ptr error_of(const Check& check, int64_t index, const std::string& line) {
   std::string text = check.text;
-  for (const std::string& filling : {std::to_string(index), line})
-    if (const auto hole = text.find("{}"); hole != std::string::npos) text.replace(hole, 2, filling);
+  for (const std::string& filling : {line, std::to_string(index)})  // the line's is the last; some texts name no index
+    if (const auto hole = text.rfind("{}"); hole != std::string::npos) text.replace(hole, 2, filling);
   const c10::SourceLocation here{__func__, __FILE__, __LINE__};
   if (check.index_error) return std::make_exception_ptr(c10::IndexError(here, text));
   return std::make_exception_ptr(c10::Error(here, text));

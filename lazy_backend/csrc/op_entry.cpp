@@ -55,7 +55,8 @@ OpEntry* make_entry(const c10::OperatorHandle& op) {
   }
   // Its output's shape is in the data: a kernel of its own reads it (ops_core.data_dependent), else the host.
   entry->host = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
-  static const std::unordered_set<std::string> disjoint = {"aten.gather.out", "aten.take.out", "aten.kthvalue.values"};
+  static const std::unordered_set<std::string> disjoint = {"aten.gather.out", "aten.take.out", "aten.kthvalue.values",
+                                                    "aten.cat.out"};
   entry->disjoint = disjoint.count(entry->name) != 0;
   for (const char* indexing : {"aten.index", "aten._index_put", "aten._unsafe_index"})
     entry->host_indices |= entry->name.rfind(indexing, 0) == 0;

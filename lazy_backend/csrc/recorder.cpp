@@ -327,7 +327,9 @@ void check_written(const OpEntry& op, const MetaEntry& meta, const c10::IValue* 
   for (const auto& out : meta.outs) {
     if (out.alias < 0 || !args[out.alias].isTensor()) continue;
     const auto& target = args[out.alias].toTensor();
-    if (op.disjoint) at::assert_no_overlap(target, args[0].toTensor());
+    if (op.disjoint && args[0].isTensor()) at::assert_no_overlap(target, args[0].toTensor());
+    if (op.disjoint && args[0].isTensorList())
+      for (const at::Tensor& operand : args[0].toTensorVector()) at::assert_no_overlap(target, operand);
     for (size_t i = 0; i < op.nargs; ++i)
       if (static_cast<int>(i) != out.alias && args[i].isTensor() && args[i].toTensor().defined() &&
           args[i].toTensor().device() == target.device())

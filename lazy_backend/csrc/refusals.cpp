@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 
@@ -42,6 +43,42 @@ bool empty_range(const OpEntry&, const c10::IValue* args) {
   return args[2].isInt() && args[1].toInt() >= args[2].toInt();  // random_(from, to); no `to`: up to the dtype's largest
 }
 
+bool below(const c10::IValue& list, int64_t least) {
+  if (!list.isIntList()) return false;
+  const auto numbers = list.toIntVector();
+  return std::any_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n < least; });
+}
+
+bool no_window(const OpEntry&, const c10::IValue* args) {  // stride, padding, dilation
+  return below(args[3], 1) || below(args[4], 0) || below(args[5], 1);
+}
+
+// Eager casts into the out= of most ops; a few take one dtype only, of their operands too.
+bool other_out(const OpEntry& op, const c10::IValue* args) {
+  const auto own = args[0].toTensor().scalar_type();
+  const auto wanted = op.name == "aten.multinomial.out" ? at::kLong : op.name == "aten.complex.out" ? c10::toComplexType(own) : own;
+  for (size_t i = 1; i < op.nargs; ++i) {
+    const auto* alias = op.handle.schema().arguments()[i].alias_info();
+    if (args[i].isTensor() && args[i].toTensor().scalar_type() != (alias && alias->isWrite() ? wanted : own)) return true;
+  }
+  return false;
+}
+
+bool two_shapes(const OpEntry&, const c10::IValue* args) {
+  const auto &self = args[0].toTensor(), &target = args[1].toTensor();
+  return self.dim() > 1 ? !self.sizes().equals(target.sizes()) : self.numel() != target.numel();
+}
+
+// Of index_add: self, dim, index, source.
+bool other_source(const OpEntry&, const c10::IValue* args) {
+  const auto &self = args[0].toTensor(), &source = args[3].toTensor();
+  if (self.dim() != source.dim()) return true;
+  const int64_t dim = self.dim() ? c10::maybe_wrap_dim(args[1].toInt(), self.dim()) : 0;
+  for (int64_t i = 0; i < self.dim(); ++i)
+    if (i != dim && self.size(i) != source.size(i)) return true;
+  return false;
+}
+
 bool no_mask(const OpEntry&, const c10::IValue* args) { return args[1].toTensor().scalar_type() != c10::ScalarType::Bool; }
 
 }  // namespace
@@ -53,7 +90,12 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.mv.default", two_dtypes},          {"aten.dot.default", two_dtypes},
       {"aten._softmax.default", dim_out_of_range}, {"aten._log_softmax.default", dim_out_of_range},
       {"aten.max.default", nothing_in},         {"aten.min.default", nothing_in},
-      {"aten.random_.from", empty_range},
+      {"aten.random_.from", empty_range},        {"aten.convolution.default", no_window},
+      {"aten.complex.out", other_out},           {"aten.aminmax.out", other_out},
+      {"aten.multinomial.out", other_out},
+      {"aten.multilabel_margin_loss_forward.default", two_shapes},
+      {"aten.index_add.default", other_source},  {"aten.index_add_.default", other_source},
+      {"aten.index_add.out", other_source},
       {"aten.masked_scatter.default", no_mask},  {"aten.masked_scatter_.default", no_mask}};
   if (op.name.rfind("aten.bitwise_", 0) == 0) return bits_of_floats(op, args);
   const auto found = refusals.find(op.name);

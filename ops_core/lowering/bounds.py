@@ -20,6 +20,13 @@ ERRORS = {
     "target": ("IndexError", "Target {index} is out of bounds."),
     "margin": ("RuntimeError", "target out of range: {index}, of {size}"),
     "bag": ("RuntimeError", "Index of input takes value {index} which is not in the valid range [0, {size})"),
+    "probability": ("RuntimeError", "probability tensor contains either `inf`, `nan` or element < 0"),
+    "negative chance": ("RuntimeError", "invalid multinomial distribution (encountering probability entry < 0)"),
+    "endless chance": (
+        "RuntimeError",
+        "invalid multinomial distribution (encountering probability entry = infinity or NaN)",
+    ),
+    "no chance": ("RuntimeError", "invalid multinomial distribution (sum of probabilities <= 0)"),
     "unpool": ("RuntimeError", "Found an invalid max index: {index} (output volumes are of size {size})"),
 }
 
@@ -47,3 +54,10 @@ def checked(index: Arr, size: int, error: str, dim: int = 0, negative: bool = Fa
         text = text.format(index="{}", dim=dim, size=size)
         A.emit_multi("check", [index], [], low=-size if negative else 0, size=size, raises=raises, text=text)
     return clamp(wrap(index, size) if negative else index, size)
+
+
+def required(condition: Arr, error: str) -> None:
+    """Raise error `error` at the next read where `condition` does not hold."""
+    if condition.numel:
+        raises, text = ERRORS[error]
+        A.emit_multi("check", [where(condition, 0, 1).to("i64")], [], low=0, size=1, raises=raises, text=text)

@@ -32,11 +32,16 @@ def _affine(x: Arr, weight: Arr | None, bias: Arr | None) -> Arr:
     return x if bias is None else x + bias.to(x.dtype)
 
 
+def _saved_dtype(input: Arr, *parameters: Arr | None) -> str:
+    """Of the statistics that are kept for the backward: the parameters', as on the CPU."""
+    return next((p.dtype for p in parameters if p is not None), input.dtype)
+
+
 @rule("native_layer_norm")
 def _native_layer_norm(input, normalized_shape, weight, bias, eps):
     x = up(input)
     out, mean, rstd = _normalise(x, _inner(input, normalized_shape), eps)
-    stat = input.dtype if weight is None else weight.dtype
+    stat = _saved_dtype(input, weight, bias)
     return _affine(out, weight, bias).to(input.dtype), mean.to(stat), rstd.to(stat)
 
 
@@ -91,7 +96,7 @@ def _native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     out, mean, rstd = _normalise(x, (2,), eps)
     column = (C, *(1,) * (input.ndim - 2))
     out = _affine(out.reshape(*input.shape), *(p if p is None else p.reshape(*column) for p in (weight, bias)))
-    stat = input.dtype if weight is None or weight.dtype == input.dtype else weight.dtype
+    stat = _saved_dtype(input, weight, bias)
     return out.to(input.dtype), mean.reshape(N, group).to(stat), rstd.reshape(N, group).to(stat)
 
 
@@ -157,7 +162,7 @@ def _statistics(training: bool, mean: Arr, rstd: Arr) -> tuple[Arr, Arr]:
 @rule("native_batch_norm.default", "_native_batch_norm_legit.default")
 def _native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     out, mean, rstd, writes = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    stat = input.dtype if weight is None else weight.dtype
+    stat = _saved_dtype(input, weight, bias, running_mean, running_var)
     return Effects((out, *_statistics(training, mean.to(stat), rstd.to(stat))), writes)
 
 
@@ -182,7 +187,7 @@ def _native_batch_norm_no_training(input, weight, bias, running_mean, running_va
 @rule("_batch_norm_with_update.default")
 def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
     out, mean, rstd, writes = _batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
-    stat = input.dtype if weight is None else weight.dtype
+    stat = _saved_dtype(input, weight, bias, running_mean, running_var)
     return Effects((out, mean.to(stat), rstd.to(stat), A.full((0,), 0, "u8")), writes)
 
 

@@ -13,6 +13,7 @@ import torch
 
 from ops_core import array as A
 from ops_core.array import Arr, where
+from ops_core.lowering.bounds import required
 from ops_core.lowering.movement import like
 from ops_core.lowering.promote import default_float, name_of, opmath, torch_dtype
 from ops_core.lowering.registry import Effects, rule
@@ -243,7 +244,11 @@ def _multinomial(self, num_samples, seed, offset, replacement=False):
         raise RuntimeError("number of categories cannot exceed 2^24")
     x = self.to(opmath(self.dtype))
     rows = x if x.ndim == 2 else x.unsqueeze(0)
-    if not replacement or num_samples == 1:
+    keyed = not replacement or num_samples == 1
+    required(rows >= 0, "probability" if keyed else "negative chance")
+    required(rows < math.inf, "probability" if keyed else "endless chance")
+    required(rows.sum((1,)) > 0, "no chance")
+    if keyed:
         u = open_uniform(rows.shape, seed, offset, rows.dtype)
         keys = where(rows > 0, A.map_("log", u) / rows, -math.inf)
         out = (

@@ -46,6 +46,36 @@ WRONG = {
     ),
     "a narrow copy of a negative length": lambda d: torch.narrow_copy(torch.ones(3, device=d), 0, 1, -2),
     "a histogram of too few dimensions": lambda d: torch.histogramdd(torch.ones(4, 2, device=d), [3]),
+    "a convolution of a negative dilation": lambda d: F.conv2d(
+        torch.ones(1, 2, 4, 4, device=d), torch.ones(1, 2, 2, 2, device=d), dilation=-1
+    ),
+    "a convolution of a negative padding": lambda d: F.conv3d(
+        torch.ones(1, 2, 4, 4, 4, device=d), torch.ones(1, 2, 2, 2, 2, device=d), padding=-1
+    ),
+    "a convolution that does not stride": lambda d: F.conv1d(
+        torch.ones(1, 2, 4, device=d), torch.ones(1, 2, 2, device=d), stride=0
+    ),
+    "complex of two dtypes": lambda d: torch.complex(
+        torch.ones(2, device=d), torch.ones(2, dtype=torch.float64, device=d)
+    ),
+    "complex into another width": lambda d: torch.complex(
+        torch.ones(2, device=d), torch.ones(2, device=d), out=torch.zeros(2, dtype=torch.complex128, device=d)
+    ),
+    "aminmax into another dtype": lambda d: torch.aminmax(
+        torch.ones(2, 3, device=d),
+        dim=0,
+        out=(torch.zeros(3, device=d), torch.zeros(3, dtype=torch.float64, device=d)),
+    ),
+    "a multinomial into floats": lambda d: torch.multinomial(torch.ones(3, device=d), 2, out=torch.ones(2, device=d)),
+    "a multilabel loss of too few targets": lambda d: F.multilabel_margin_loss(
+        torch.ones(5, 4, device=d), torch.zeros(4, dtype=torch.long, device=d)
+    ),
+    "an index_add of a source of another shape": lambda d: torch.ones(3, 2, device=d).index_add_(
+        0, torch.tensor([0, 2], device=d), torch.ones(2, 3, device=d)
+    ),
+    "cat into one of its operands": lambda d: (lambda x: torch.cat([x[:1], x[2:]], out=x[:2]))(
+        torch.ones(3, 2, device=d)
+    ),
     "a gather into its operand": lambda d: into_itself(torch.gather, d, 0, torch.zeros(3, dtype=torch.long, device=d)),
     "a take into its operand": lambda d: into_itself(torch.take, d, torch.zeros(3, dtype=torch.long, device=d)),
     "selected elements into their operand": lambda d: into_itself(
@@ -110,6 +140,28 @@ def test_numpy_needs_a_cpu_tensor(device):
 
 def rows(device):
     return torch.ones(5, 3, device=device)
+
+
+CHANCES = {
+    "negative": [1.0, -1, 1],
+    "endless": [1.0, float("inf"), 1],
+    "no number": [1.0, 1, float("nan")],
+    "none": [0.0, 0, 0],
+    "none in a row": [[1.0, 2, 1], [0, 0, 0]],
+}
+
+
+@pytest.mark.parametrize("picks", [1, 2])
+@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize("name", CHANCES)
+def test_chances_that_are_none_raise_at_the_next_read(device, any_window, name, replacement, picks):
+    with pytest.raises(RuntimeError) as expected:
+        torch.multinomial(torch.tensor(CHANCES[name]), picks, replacement)
+    picked = torch.multinomial(torch.tensor(CHANCES[name], device=device), picks, replacement)
+    with pytest.raises(RuntimeError) as raised:
+        picked.tolist()
+    assert first_line(raised).startswith(f"{first_line(expected)} (aten.multinomial.default at ")
+    assert torch.multinomial(torch.tensor([0.0, 1, 0], device=device), 1).tolist() == [1]
 
 
 # Calls with an index of two numbers, one of which lies outside, and the least of it that eager names too.

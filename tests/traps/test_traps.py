@@ -187,6 +187,38 @@ def test_layer_norm_returns_its_statistics(agrees):
     agrees(program)
 
 
+def _batch_norm(x, weight, bias):
+    return torch._native_batch_norm_legit(x, weight, bias, True, 0.1, 1e-5)
+
+
+def _batch_norm_with_running_statistics(x, weight, bias):
+    mean, var = (f(4, device=x.device) for f in (torch.zeros, torch.ones))
+    return torch._native_batch_norm_legit(x, weight, bias, mean, var, True, 0.1, 1e-5)
+
+
+NORMS = {
+    "layer norm": lambda x, weight, bias: torch.native_layer_norm(x, [4], weight, bias, 1e-5),
+    "group norm": lambda x, weight, bias: torch.native_group_norm(x, weight, bias, 3, 4, 4, 2, 1e-5),
+    "batch norm": _batch_norm,
+    "batch norm with running statistics": _batch_norm_with_running_statistics,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("parameters", [None, torch.float32, "halves"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_the_statistics_of_halves_have_the_dtype_of_the_parameters(agrees, norm, parameters, dtype):
+    if norm == "batch norm with running statistics" and parameters == "halves":
+        pytest.skip("the CPU refuses running statistics of another dtype")
+
+    def program(device):
+        made = dtype if parameters == "halves" else parameters
+        weight, bias = (None, None) if made is None else (torch.randn(4).to(made).to(device) for _ in range(2))
+        return NORMS[norm](torch.randn(3, 4, 4).to(dtype).to(device), weight, bias)
+
+    agrees(program, rtol=2e-2, atol=2e-2)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_scaled_dot_product_attention_forward_and_backward(agrees, causal):
     def program(device):
