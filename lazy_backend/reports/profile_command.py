@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -114,11 +115,14 @@ class _Sized(NamedTuple):
     nbytes: int
 
 
+_printed = functools.cache(print_kernel)
+
+
 def work_of(entry: Mapping[str, Any], texts: list[str], language: str) -> Work | None:
     """What one launch does, as the simulator's cost model counts it; None where its text is not known."""
     match entry["kind"]:
         case "kernel":
-            source, name = print_kernel(texts[entry["text"]], language), entry["name"]
+            source, name = _printed(texts[entry["text"]], language), entry["name"]
             sizes, group = (tuple(size) for size in entry["sizes"])
             return kernel_work(source, name, sizes, group, [_argument(*arg) for arg in entry["args"]])
         case "custom":
