@@ -3,12 +3,14 @@
 Generated kernels are regular: one operation a line, one new name a line, loops with computable bounds. So a line costs
 its operator times its lanes times the turns of the loops around it; and an access moves the elements that differ with
 the loops and ids its index depends on. Ids count as 0 where a bound needs a number: one work-item stands for all, and
-does not go where its conditions do not lead.
+does not go where its conditions do not lead. Where groups of one launch do the same to different tensors, as an
+optimizer's, one work-item stands for those of each tensor.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 import re
@@ -28,6 +30,9 @@ _FOR = re.compile(r"for \(\w+ (\w+) = ([^;]+); \w+ < ([^;]+); (?:\w+ \+= ([^;)]+
 _DEFINE = re.compile(rf"^{_TYPE} (?P<name>\w+) = (?P<value>.*);$")
 _SPECIAL = re.compile(r"\b(?:exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|erf|erfc|sqrt|rsqrt|atan2?)f?\(")
 _CHOICE = re.compile(r"\((\w+) < (\w+)\) \? (\w+) : (\w+)")
+_SELECT = re.compile(r"(\w+) \? (\w+) : (\w+)")
+_POINTER = re.compile(rf"^(?:const )?(?:__global )?\w+ \*(?P<name>\w+) = {_SELECT.pattern};$")
+_FIRST_GROUP = frozenset({"get_group_id(0)", "global0 / (int32_t)local[0]"})  # the group's id in dimension 0
 _IF = re.compile(r"if \((\w+)\) \{")
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 _COMPARISON = re.compile(rf"(.+?) ({'|'.join(_COMPARE)}) (.+)")
@@ -67,18 +72,36 @@ def constant_arguments(source: str, kernel: str) -> list[bool]:
     return [constant.get(i, False) for i in range(max(constant, default=-1) + 1)]
 
 
+@functools.lru_cache(maxsize=4096)
+def _whole_numbers(source: str, kernel: str) -> frozenset[int]:
+    """The arguments that are integers: those that sizes and bounds may depend on."""
+    parameters, body = functions(source)[kernel]
+    if "**" in parameters:
+        return frozenset(
+            int(i) for i in re.findall(r"^\s*(?:const )?u?int\d*_t \w+ = \*[^;]*args\[(\d+)\]", body, re.M)
+        )
+    types = (parameter.replace("const", "").split() for parameter in parameters.split(","))
+    return frozenset(i for i, words in enumerate(types) if words and words[0] in ("int", "uint", "long", "ulong"))
+
+
 Size = tuple[int, int, int]
 
 
 class _Walk:
     """One pass over a kernel's lines, counting the whole launch.
 
-    flops: operations by dtype. traffic: bytes by buffer; scattered: those of accesses that turn a page each time.
+    flops: operations by dtype. traffic: bytes by buffer, read and written ones apart; scattered: those of accesses that
+    turn a page each time.
+    group: the one (in dimension 0) that stands for all; bounds: the groups from which on another tensor's turn is.
     """
 
-    def __init__(self, source: str, kernel: str, global_size: Size, local_size: Size, scalars: dict[str, int]):
+    def __init__(
+        self, source: str, kernel: str, global_size: Size, local_size: Size, scalars: dict[str, int], group: int
+    ):
         parameters, body = functions(source)[kernel]
-        self.source = source
+        self.source, self.group = source, group
+        self.bounds: set[int] = set()
+        self.chosen: dict[str, str] = {}  # pointer -> the buffer that it stands for
         self.sizes = {"global": global_size, "local": local_size}
         self.spans = {f"group{d}": global_size[d] // local_size[d] for d in range(3)}
         self.spans |= {f"local{d}": local_size[d] for d in range(3)}
@@ -87,8 +110,8 @@ class _Walk:
         self.turns = 1.0 if "**" in parameters else float(math.prod(global_size))
         self.buffers = {name: _BYTES.get(type_, 4) for name, type_, _, _ in _pointers(source, kernel)}
         self.flops: dict[str, float] = defaultdict(float)
-        self.traffic: dict[str, float] = defaultdict(float)
-        self.scattered: dict[str, float] = defaultdict(float)
+        self.traffic: dict[tuple[str, bool], float] = defaultdict(float)
+        self.scattered: dict[tuple[str, bool], float] = defaultdict(float)
         self.formulas: dict[str, str] = {}
         self.loops: list[tuple[str, int]] = []  # the open ones, with their steps
         self._walk(body)
@@ -121,7 +144,7 @@ class _Walk:
         key = f"loop {name}"
         self.spans[key] = turns
         self.depends[name] = self._dependence(low) | {key}
-        self.values[name] = first or 0
+        self.values[name] = self.group * self.sizes["local"][0] if name == "global0" else first or 0
         self.loops.append((name, by or 1))
         return turns
 
@@ -130,7 +153,10 @@ class _Walk:
         if choice := _CHOICE.fullmatch(text):
             left, right, yes, no = (self._value(part) for part in choice.groups())
             return None if left is None or right is None else yes if left < right else no
-        text = _SIZES.sub(lambda m: str(self.sizes[m[1]][int(m[2])]), _IDS.sub("0", text))
+        if select := _SELECT.fullmatch(text):
+            condition, yes, no = (self._value(part) for part in select.groups())
+            return None if condition is None else yes if condition else no
+        text = _SIZES.sub(lambda m: str(self.sizes[m[1]][int(m[2])]), _IDS.sub(self._id, text))
         text = re.sub(r"\((?:u?int\w*|u?long|size_t|int64_t)\)|(?<=\d)[uUlL]+\b", "", text).replace("/", "//")
         if not re.fullmatch(r"[\w\s()+*/%-]+", text) or not set(_NAME.findall(text)) <= set(self.values):
             return None
@@ -139,10 +165,19 @@ class _Walk:
         except (ArithmeticError, SyntaxError, TypeError):
             return None
 
+    def _id(self, match: re.Match[str]) -> str:
+        """The id of the work-item that stands for all."""
+        kind, dimension = match.groups()
+        if kind == "local" or dimension != "0":
+            return "0"
+        return str(self.group * (self.sizes["local"][0] if kind == "global" else 1))
+
     def _compared(self, text: str) -> int | None:
         """Whether a comparison of two known numbers holds."""
         match = _COMPARISON.fullmatch(text)
         left, right = (self._value(match[1]), self._value(match[3])) if match else (None, None)
+        if match and right is not None and match[2] == ">=" and self.formulas.get(match[1]) in _FIRST_GROUP:
+            self.bounds.add(right)
         return None if match is None or left is None or right is None else int(_COMPARE[match[2]](left, right))
 
     def _dependence(self, text: str) -> frozenset[str]:
@@ -160,18 +195,23 @@ class _Walk:
             value = self._compared(define["value"]) if define["type"] == "bool" else self._value(define["value"])
             if value is not None:
                 self.values[define["name"]] = value
+        elif pointer := _POINTER.match(line):
+            name, condition, yes, no = pointer.groups()
+            taken = yes if self.values.get(condition) else no
+            self.chosen[name] = self.chosen.get(taken, taken)
         for dtype, count in _line_flops(self.source, line).items():
             self.flops[dtype] += count * self.turns
         width = re.search(r"v(?:load|store)(\d+)\(|[a-z](\d+)_at \*", line)
         lanes = int(width[1] or width[2]) if width else 1
         for name, index, shift in re.findall(r"\b(\w+)(?:\[([^\]]*)\]| \+ (\w+)\))", line):
+            name = self.chosen.get(name, name)
             if name in self.buffers:
                 depends = self._dependence(index or shift)
                 distinct = math.prod(self.spans.get(key, 1) for key in depends)
                 moved = self.buffers[name] * lanes * min(self.turns, distinct)
-                self.traffic[name] += moved
+                self.traffic[name, bool(define)] += moved
                 if self.buffers[name] * self._stride(index or shift, depends) >= _PAGE:
-                    self.scattered[name] += moved
+                    self.scattered[name, bool(define)] += moved
 
     def _stride(self, index: str, depends: frozenset[str]) -> int:
         """Elements between an access and the next, in the innermost loop that moves it; 0 where it is not known."""
@@ -228,8 +268,9 @@ def _line_flops(source: str, line: str) -> Counter[str]:
 @functools.lru_cache(maxsize=4096)
 def _walked(
     source: str, kernel: str, global_size: Size, local_size: Size, scalars: tuple[int, ...]
-) -> tuple[dict[str, float], dict[int, tuple[float, float]]]:
-    """Operations by dtype with "slots" among them; by argument index bytes, and which of them are scattered."""
+) -> tuple[dict[str, float], dict[tuple[int, bool], tuple[float, float]]]:
+    """Operations by dtype with "slots" among them; bytes, and which of them are scattered, by argument index and
+    whether they are read."""
     names = {index: name for name, _, index, _ in _pointers(source, kernel)}
     parameters, body = functions(source)[kernel]
     if "**" in parameters:
@@ -237,8 +278,20 @@ def _walked(
     else:
         names_in_order = [parameter.split()[-1].strip("*") for parameter in parameters.split(",")]
         by_name = dict(zip(names_in_order, scalars, strict=False))
-    walk = _Walk(source, kernel, global_size, local_size, by_name)
-    return dict(walk.flops), {index: (walk.traffic[name], walk.scattered[name]) for index, name in names.items()}
+    groups = global_size[0] // local_size[0]
+    first = _Walk(source, kernel, global_size, local_size, by_name, 0)
+    starts = [0, *sorted(bound for bound in first.bounds if 0 < bound < groups)]
+    flops: Counter[str] = Counter()
+    moved: dict[tuple[int, bool], tuple[float, float]] = {}
+    for start, end in itertools.pairwise([*starts, groups]):
+        walk = _Walk(source, kernel, global_size, local_size, by_name, start) if start else first
+        share = (end - start) / groups
+        flops.update({dtype: n * share for dtype, n in walk.flops.items()})
+        for index, is_read in itertools.product(names, (False, True)):
+            total, apart = moved.get((index, is_read), (0.0, 0.0))
+            key = names[index], is_read
+            moved[index, is_read] = total + walk.traffic[key] * share, apart + walk.scattered[key] * share
+    return dict(flops), moved
 
 
 def kernel_work(source: str, kernel: str, global_size: Size, local_size: Size, args: list[Arg]) -> Work:
@@ -247,14 +300,18 @@ def kernel_work(source: str, kernel: str, global_size: Size, local_size: Size, a
     reach = {i: arg.mem.nbytes - arg.offset for i, arg in enumerate(args) if isinstance(arg, Buffer)}
     if kernel not in functions(source) or not _pointers(source, kernel):
         return Work(bytes=sum(reach.values()), groups=groups)
-    scalars = tuple(int.from_bytes(a.data, "little", signed=True) if isinstance(a, Scalar) else 0 for a in args)
+    whole = _whole_numbers(source, kernel)
+    scalars = tuple(
+        int.from_bytes(arg.data, "little", signed=True) if isinstance(arg, Scalar) and i in whole else 0
+        for i, arg in enumerate(args)
+    )
     counted, traffic = _walked(source, kernel, global_size, local_size, scalars)
     flops = {dtype: n for dtype, n in counted.items() if dtype != "slots" and n}
     moved = scattered = 0.0
-    for i, limit in reach.items():
-        total, apart = traffic.get(i, (0.0, 0.0))
-        moved += min(total, limit)
-        scattered += apart * min(total, limit) / total if total else 0.0
+    for (i, _), (total, apart) in traffic.items():
+        part = min(1.0, reach.get(i, 0) / total) if total else 0.0  # memory of a work-group reaches nothing
+        moved += total * part
+        scattered += apart * part
     return Work(flops, moved, groups, counted.get("slots", 0.0), scattered)
 
 

@@ -48,12 +48,12 @@ def _library_folders() -> list[str]:
 def _compile(window: dict) -> dict:
     """The executor's way to the archive and the cache, or to the compiler, which is imported when it is needed."""
     from lazy_backend import _C, archive, background, plans
-    from lazy_backend.reports import explain
+    from lazy_backend.reports import explain, profile
 
     if archive.recording is None and explain.captured is None:
         if rung := background.rung(window):
             return rung
-        plan = archive.plan(window) or plans.remembered(window)
+        plan = archive.plan(window) or (None if profile.active else plans.remembered(window))
         if plan:
             for _ in range(background.built(window)):
                 _C.count_built()

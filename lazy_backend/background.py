@@ -89,7 +89,7 @@ _compiler: Compiler | None = None
 _starting = threading.Lock()
 # What the process sees differently: it compiles, records nothing, and warns of nothing that the script warns of.
 _ENVIRONMENT = {
-    "LAZY_COMPILE": "sync", "LAZY_RECORD": "", "LAZY_ARCHIVE": "", "LAZY_FALLBACK": "silent",
+    "LAZY_COMPILE": "sync", "LAZY_RECORD": "", "LAZY_ARCHIVE": "", "LAZY_PROFILE": "", "LAZY_FALLBACK": "silent",
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "coverage": "lazy_backend.reports.coverage_command:coverage",
     "doctor": "lazy_backend.drivers.doctor:doctor",
     "port": "lazy_backend.porting.command:app",
+    "profile": "lazy_backend.reports.profile_command:app",
     "sim": "device_sim.command:sim",
 }
 

@@ -28,7 +28,7 @@ from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.kernels import Asked, NoCompile, described, library_handle, loaded
-from lazy_backend.reports import compiles, explain
+from lazy_backend.reports import compiles, explain, profile
 from lazy_backend.variants import MIN_RUNS, Family
 from ops_core.ir import Node
 
@@ -180,6 +180,7 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
     family.compiled += 1
     steps: list[tuple] = []
     made: list[Plan] = []
+    numbers: dict[int, int] = {}  # of steps, for a profile
     arena = 0
     segments, checks, statics = functionalize(window, interpreted)
     for op, names in statics:
@@ -192,6 +193,8 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
             node = window.nodes[segment.host_node]
             if node.op in custom.KERNELS:
                 steps.append(custom_launch(window.device, node))
+                if profile.active:
+                    numbers[len(steps) - 1] = profile.custom(window, node, steps[-1])
                 continue
             try:
                 _C.announce_host_op(node.op, node.line)
@@ -204,15 +207,19 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
         plan: Plan | core_calls.CorePlan
         if caps.level == 1:
             plan = core_calls.plan(segment.graph, caps)
-            steps += core_steps(plan, [node.line for node in window.nodes])
+            added = core_steps(plan, [node.line for node in window.nodes])
         else:
             plan = schedule.plan(segment.graph, window.slot_infos(), caps, functools.partial(extern, window.device))
-            steps += launches(plan, window, family)
+            added = launches(plan, window, family)
             made.append(plan)
+        if profile.active:
+            numbers |= enumerate(profile.numbers(window, plan, added), len(steps))
+        steps += added
         arena = max(arena, plan.arena_bytes)
     capture(window, made, steps)
     found = [tuple(check) for check in checks]
-    return {"arena_bytes": arena, "steps": steps, "checks": found, "once": bool(statics)}
+    profiled = {"numbers": [numbers.get(i, 0) for i in range(len(steps))]} if numbers else {}
+    return {"arena_bytes": arena, "steps": steps, "checks": found, "once": bool(statics), **profiled}
 
 
 def custom_launch(device: int, node: WindowNode) -> tuple:

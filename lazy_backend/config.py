@@ -44,6 +44,9 @@ FALLBACK = Setting("LAZY_FALLBACK", "warn", ("warn", "error", "silent"), "what a
 CACHE_DIR = Setting("LAZY_CACHE_DIR", "", (), "folder of the persistent kernel cache; default: the user's cache folder")
 RECORD = Setting("LAZY_RECORD", "", (), "file to which the process writes all its plans and kernels when it ends")
 ARCHIVE = Setting("LAZY_ARCHIVE", "", (), "such a file to take plans and kernels from instead of compiling")
+PROFILE = Setting(
+    "LAZY_PROFILE", "", (), "folder to which `python -m lazy_backend profile` has a process write its kernels' times"
+)
 LOG = Setting(
     "LAZY_LOG", "", (), "what is logged: compile, +cache (more), -lowering (errors only), all; see lazy_backend/logs.py"
 )
@@ -61,8 +64,8 @@ SIM_FAULTS = Setting("LAZY_SIM_FAULTS", "", (), "fault plan (TOML) of the simula
 SIM_REPORT = Setting("LAZY_SIM_REPORT", "", (), "where the simulated chip writes its report")
 
 TABLE = (
-    DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, RECORD, ARCHIVE, LOG, CHECK, OPENCL_SVM,
-    SIM_CHIP, SIM_SET, SIM_FAULTS, SIM_REPORT,
+    DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, RECORD, ARCHIVE, PROFILE, LOG, CHECK,
+    OPENCL_SVM, SIM_CHIP, SIM_SET, SIM_FAULTS, SIM_REPORT,
 )  # fmt: skip
 
 

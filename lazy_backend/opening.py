@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import torch
 
-from lazy_backend import _C, archive
+from lazy_backend import _C, archive, config
 from lazy_backend.driver import discovery
 
 # _to_copy asks for another device's tensor too, which is no node of a window. linear would have linear_backward for its
@@ -45,6 +46,10 @@ def open_device() -> None:
     archive.open_from_environment()
     discovery.open_selected()
     archive.record_from_environment()
+    if folder := config.PROFILE.get():
+        from lazy_backend.reports import profile
+
+        profile.begin(Path(str(folder)))
     from ops_core import data_dependent, layout_dependent, polynomials
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS

@@ -28,14 +28,6 @@ Compiler& compiler() {
   return f;
 }
 
-std::atomic<bool> profiling{false};
-std::mutex times_mutex;
-std::unordered_map<uintptr_t, KernelTime> times;
-
-uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
 uint64_t scalar_bits(uint64_t bits, int64_t kind, ArgRecipe::Type type) {
   double as_double = 0;
   int64_t as_int = 0;
@@ -87,26 +79,7 @@ std::string json_value(uint64_t bits, ArgRecipe::Type type) {
   return "{\"value\": " + text + "}";
 }
 
-// A launch, or `count` calls of a library, that began at `start` have ended.
-void note_time(lazy_kernel kernel, uint64_t start, uint64_t count = 1) {
-  std::lock_guard<std::mutex> lock(times_mutex);
-  auto& time = times[reinterpret_cast<uintptr_t>(kernel)];
-  time.count += count;
-  time.ns += now_ns() - start;
-}
-
 }  // namespace
-
-void set_profiling(bool on) {
-  std::lock_guard<std::mutex> lock(times_mutex);
-  if (on) times.clear();
-  profiling = on;
-}
-
-std::unordered_map<uintptr_t, KernelTime> kernel_times() {
-  std::lock_guard<std::mutex> lock(times_mutex);
-  return times;
-}
 
 void Plan::find_last_uses(const Window& window) {
   std::vector<uint8_t> later(window.slots.size());
@@ -341,6 +314,7 @@ void Executor::execute(const Plan& plan, Window& window) {
   bool idle = false;  // host steps in a row wait once
   std::vector<LibraryCall> calls;  // neighbours that run side by side
   lazy_kernel called = nullptr;
+  std::vector<uint32_t> numbers;  // theirs, in profiles
   std::vector<uint32_t> done;  // slots that nothing touches once the calls have run
   const auto let_go = [&] {
     for (const uint32_t slot : done) window.slots[slot].reset();
@@ -348,12 +322,13 @@ void Executor::execute(const Plan& plan, Window& window) {
   };
   const auto run_calls = [&] {
     if (calls.empty()) return;
-    const uint64_t start = profiling ? now_ns() : 0;
     if (!idle) d.synchronize();
     idle = true;
+    const lazy_event traced = C10_UNLIKELY(tracing) ? d.record() : nullptr;
     run_library(d, calls);
-    if (start) note_time(called, start, calls.size());
+    if (C10_UNLIKELY(traced != nullptr)) trace_launch(d, window.serial, called, numbers, traced);
     calls.clear();
+    numbers.clear();
     let_go();
   };
   for (const Step& step : plan.steps) {
@@ -408,14 +383,9 @@ void Executor::execute(const Plan& plan, Window& window) {
     }
     if (step.kind == Step::kLaunch) {
       idle = false;
-      const uint64_t start = profiling ? now_ns() : 0;
       const lazy_event traced = C10_UNLIKELY(tracing) ? d.record() : nullptr;
       d.launch(step.kernel, step.global.data(), step.local.data(), static_cast<uint32_t>(args.size()), args.data());
-      if (C10_UNLIKELY(traced != nullptr)) trace_launch(d, window.serial, step.kernel, traced);
-      if (start) {
-        d.synchronize();
-        note_time(step.kernel, start);
-      }
+      if (C10_UNLIKELY(traced != nullptr)) trace_launch(d, window.serial, step.kernel, {step.number}, traced);
       stats().kernels_launched.fetch_add(1, std::memory_order_relaxed);
     } else {
       auto tensors = step.tensors;
@@ -428,14 +398,12 @@ void Executor::execute(const Plan& plan, Window& window) {
         attrs = json_value(args.back().bits, step.args.back().type);
         tensors.pop_back();
       }
-      const uint64_t start = profiling ? now_ns() : 0;
+      const lazy_event traced = C10_UNLIKELY(tracing && d.api->core_op) ? d.record() : nullptr;
       if (d.core_op(step.name.c_str(), step.outputs, static_cast<uint32_t>(tensors.size()), tensors.data(), attrs.c_str())) {
         idle = false;
-        if (start) {
-          d.synchronize();
-          note_time(step.kernel, start);
-        }
+        if (C10_UNLIKELY(traced != nullptr)) trace_launch(d, window.serial, step.kernel, {step.number}, traced);
       } else {
+        if (C10_UNLIKELY(traced != nullptr)) d.destroy(traced);
         LibraryCall call{step.name, std::move(tensors), std::move(attrs)};
         for (const auto& earlier : calls)
           if (!call.independent(earlier)) {
@@ -444,6 +412,7 @@ void Executor::execute(const Plan& plan, Window& window) {
           }
         calls.push_back(std::move(call));
         called = step.kernel;
+        numbers.push_back(step.number);
       }
       stats().extern_calls++;
     }

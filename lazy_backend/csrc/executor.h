@@ -37,6 +37,7 @@ struct Step {
   std::string name, attrs;  // CORE_OP
   uint32_t outputs = 0;
   std::vector<lazy_tensor> tensors;  // CORE_OP: mem and offset filled in from args
+  uint32_t number = 0;               // by which profiles know it; 0 where none is made
   std::vector<uint32_t> last;        // slots that no later step of the plan touches
 };
 
@@ -107,13 +108,6 @@ class Executor {
   std::unordered_map<Hash, uint32_t, HashHash> generic_runs_;   // of a generic plan, by window
   std::thread thread_;
 };
-
-// Time by kernel, while switched on: each launch is then waited for. ns and count by kernel handle.
-struct KernelTime {
-  uint64_t count = 0, ns = 0;
-};
-void set_profiling(bool on);
-std::unordered_map<uintptr_t, KernelTime> kernel_times();
 
 Executor& executor(int device);
 void stop_executors();

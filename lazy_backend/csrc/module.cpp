@@ -7,6 +7,7 @@
 #include "executor.h"
 #include "hooks.h"
 #include "host_library.h"
+#include "profile.h"
 #include "recorder.h"
 #include "runtime.h"
 #include "stats.h"
@@ -218,6 +219,10 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
     }
     plan->steps.push_back(std::move(step));
   }
+  if (source.contains("numbers")) {
+    const auto numbers = source["numbers"].cast<std::vector<uint32_t>>();
+    for (size_t i = 0; i < plan->steps.size(); ++i) plan->steps[i].number = numbers.at(i);
+  }
   return plan;
 }
 
@@ -327,9 +332,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("reset_stats", &reset_stats);
   m.def("cut", [](int index) { cut(index, Cut::kBoundary); });
   m.def("set_profiling", &set_profiling);
-  m.def("kernel_times", [] {
+  m.def("launch_times", [] {
     py::dict out;
-    for (const auto& [kernel, time] : kernel_times()) out[py::int_(kernel)] = py::make_tuple(time.count, time.ns);
+    for (const auto& [number, time] : launch_times()) out[py::int_(number)] = py::make_tuple(time.count, time.ns);
     return out;
   });
   m.def("forget_plans", [](int index) { executor(index).forget_plans(); });

@@ -6,6 +6,7 @@
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -24,22 +25,58 @@ namespace {
 
 enum Row : int32_t { kKernelRow = 0, kWindowRow = 1 };
 
+// Launches whose events are kept before the oldest half of them is looked at: a script may run for hours.
+constexpr size_t kMaxLaunches = 1 << 13;
+
 struct Launch {
   Device* device;
   uint64_t serial;
   lazy_kernel kernel;
+  std::vector<uint32_t> numbers;
   lazy_event start, end;
 };
 
 struct Span {
-  int device;
+  Device* device;
   uint64_t serial;
   lazy_kernel kernel;
-  int64_t start, end;  // ns since the epoch, as kineto counts
+  int64_t start, end;  // ns: the device's clock, then, as kineto counts, since the epoch
 };
 
-std::mutex mutex;
-std::vector<Launch> launches;
+std::mutex mutex;  // guards what follows
+bool in_session = false, profiling = false;
+std::deque<Launch> launches;
+std::vector<Span> spans;  // of a session
+std::unordered_map<uint32_t, LaunchTime> times;
+
+// Takes the times of the first `count` launches, once they are over.
+void look(size_t count) {
+  for (; count > 0; --count) {
+    const Launch launch = std::move(launches.front());
+    launches.pop_front();
+    Device& device = *launch.device;
+    try {
+      device.wait(launch.end);
+      const uint64_t start = device.time_ns(launch.start), end = device.time_ns(launch.end);
+      if (in_session && launch.kernel != nullptr)
+        spans.push_back({&device, launch.serial, launch.kernel, static_cast<int64_t>(start), static_cast<int64_t>(end)});
+      for (const uint32_t number : launch.numbers) {
+        if (!profiling) break;
+        times[number].count++;
+        times[number].ns += (end - start) / launch.numbers.size();
+      }
+      device.destroy(launch.start);
+      device.destroy(launch.end);
+    } catch (const DriverError&) {
+      // A launch that failed has no time; who reads its result is told.
+    }
+  }
+}
+
+void want(bool& what, bool on) {
+  what = on;
+  tracing = in_session || profiling;
+}
 
 int64_t host_ns() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -68,7 +105,8 @@ std::string describe(lazy_kernel kernel) {
 class Session final : public libkineto::IActivityProfilerSession {
  public:
   void start() override {
-    tracing = true;
+    std::lock_guard lock(mutex);
+    want(in_session, true);
     status_ = libkineto::TraceStatus::RECORDING;
   }
 
@@ -77,22 +115,16 @@ class Session final : public libkineto::IActivityProfilerSession {
     for (int i = 0; i < device_count(); ++i) {
       synchronize(i);
     }
-    tracing = false;
-    std::vector<Launch> taken;
-    {
-      std::lock_guard lock(mutex);
-      taken.swap(launches);
-    }
+    std::lock_guard lock(mutex);
+    look(launches.size());
+    want(in_session, false);
+    spans_.swap(spans);
     std::map<Device*, int64_t> offsets;
-    for (const Launch& launch : taken) {
-      Device& device = *launch.device;
-      const auto [found, is_new] = offsets.try_emplace(&device, 0);
-      if (is_new) found->second = clock_offset(device);
-      spans_.push_back({device.index, launch.serial, launch.kernel,
-                        static_cast<int64_t>(device.time_ns(launch.start)) + found->second,
-                        static_cast<int64_t>(device.time_ns(launch.end)) + found->second});
-      device.destroy(launch.start);
-      device.destroy(launch.end);
+    for (Span& span : spans_) {
+      const auto [found, is_new] = offsets.try_emplace(span.device, 0);
+      if (is_new) found->second = clock_offset(*span.device);
+      span.start += found->second;
+      span.end += found->second;
     }
     status_ = libkineto::TraceStatus::PROCESSING;
   }
@@ -104,7 +136,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     std::map<std::pair<int, uint64_t>, libkineto::GenericTraceActivity*> windows;
     for (const Span& span : spans_) {
       add(libkineto::ActivityType::CONCURRENT_KERNEL, describe(span.kernel), kKernelRow, span);
-      auto& window = windows[{span.device, span.serial}];
+      auto& window = windows[{span.device->index, span.serial}];
       if (window == nullptr) {
         window = add(libkineto::ActivityType::GPU_USER_ANNOTATION, "window " + std::to_string(span.serial), kWindowRow,
                      span);
@@ -132,7 +164,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     auto* activity = buffer_->activities.back().get();
     activity->startTime = span.start;
     activity->endTime = span.end;
-    activity->device = span.device;
+    activity->device = span.device->index;
     activity->resource = row;
     activity->id = static_cast<int32_t>(buffer_->activities.size());
     return activity;
@@ -204,10 +236,30 @@ struct Stubs final : torch::profiler::impl::ProfilerStubs {
 
 }  // namespace
 
-void trace_launch(Device& device, uint64_t serial, lazy_kernel kernel, lazy_event start) {
+void trace_launch(Device& device, uint64_t serial, lazy_kernel kernel, const std::vector<uint32_t>& numbers,
+                  lazy_event start) {
   const lazy_event end = device.record();
   std::lock_guard lock(mutex);
-  launches.push_back({&device, serial, kernel, start, end});
+  launches.push_back({&device, serial, kernel, numbers, start, end});
+  if (launches.size() >= kMaxLaunches) look(kMaxLaunches / 2);
+}
+
+void set_profiling(bool on) {
+  GilRelease free;
+  std::lock_guard lock(mutex);
+  look(launches.size());
+  if (on) times.clear();
+  want(profiling, on);
+}
+
+std::unordered_map<uint32_t, LaunchTime> launch_times() {
+  GilRelease free;
+  for (int i = 0; i < device_count(); ++i) {
+    synchronize(i);
+  }
+  std::lock_guard lock(mutex);
+  look(launches.size());
+  return times;
 }
 
 void init_profiler() {

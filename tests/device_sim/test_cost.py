@@ -40,8 +40,13 @@ def works_of(language, op, shapes, out, row=0, **attrs):
     ]
     values = tuple(graph.add("load", (), v["sizes"], "f32", **v) for v in views[:-1])
     graph.add_multi("store", (graph.add(op, values, out, "f32", **attrs),), [], **views[-1])
-    caps = Capabilities(language=language, is_cpu=True, compute_units=2, vector_bytes=64, has_f64=True).complete()
     sizes = {i: 4 * max(int(np.prod(s)), row * s[0]) for i, s in enumerate([*shapes, out])}
+    return works_in(graph, sizes, language)
+
+
+def works_in(graph, sizes, language):
+    """The work of each launch of a graph. sizes: bytes by slot."""
+    caps = Capabilities(language=language, is_cpu=True, compute_units=2, vector_bytes=64, has_f64=True).complete()
     plan = schedule.plan(graph, {i: SlotInfo(n) for i, n in sizes.items()}, caps)
     works = []
     for launch in plan.launches:
@@ -84,6 +89,21 @@ def test_a_matrix_product_counts_every_multiply_and_add(language):
     flops, moved = work_of(language, "matmul", [(256, 256), (256, 256)], (256, 256))
     assert flops["f32"] == pytest.approx(2 * 256**3, rel=0.2)
     assert moved >= 3 * 4 * 256**2
+
+
+@pytest.mark.parametrize("language", ["c", "opencl"])
+@pytest.mark.parametrize("lengths", [(N, 64, 5000), (64, 5000, N)], ids=["longest first", "longest last"])
+def test_a_launch_over_several_tensors_counts_each(language, lengths):
+    """An optimizer's kernel: which tensor a group works on, and how far, follows from its number."""
+    graph, sizes = Graph(), {}
+    for slot, n in enumerate(lengths):
+        view = {"slot": slot, "sizes": (n,), "strides": (1,), "offset": 0}
+        doubled = graph.add("map", (graph.add("load", (), (n,), "f32", **view),) * 2, (n,), "f32", fn="add")
+        graph.add_multi("store", (doubled,), [], **view)
+        sizes[slot] = 4 * n
+    (work,) = works_in(graph, sizes, language)
+    assert work.bytes == pytest.approx(8 * sum(lengths), rel=0.05)
+    assert work.flops["f32"] == pytest.approx(sum(lengths), rel=0.15), "the last group of a tensor counts as a full one"
 
 
 @pytest.mark.parametrize("language", ["c", "opencl"])
