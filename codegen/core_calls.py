@@ -1,7 +1,7 @@
 """Graph -> core op calls, for a chip that compiles nothing (a level 1 port).
 
 Every node becomes one call on strided tensors, in program order; views become strides and cost nothing. Intermediates
-lie in one arena, as in a plan of kernels.
+lie in memory as those of a plan of kernels do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from codegen.index import contiguous
-from codegen.memory import Life, arena
+from codegen.memory import Life, pieces
 from codegen.plan import CoreCall, Temp, TensorRef
 from ops_core import dtypes
 from ops_core.composites import expand_all
@@ -27,7 +27,7 @@ class CorePlan:
     calls: list[CoreCall] = field(default_factory=list)
     params: list[tuple[int, str, int]] = field(default_factory=list)
     temps: list[Temp] = field(default_factory=list)
-    arena_bytes: int = 0
+    pieces: list[int] = field(default_factory=list)  # bytes of each
 
 
 def plan(graph: Graph, caps: Any) -> CorePlan:
@@ -54,7 +54,7 @@ class _Planner:
         for _, _, temp in self.result.params:
             self.uses[temp].insert(0, 0)  # written before the first call
         lives = [Life(n, min(self.uses[t], default=0), max(self.uses[t], default=0)) for t, n in enumerate(self.sizes)]
-        self.result.temps, self.result.arena_bytes = arena(lives, self.alignment)
+        self.result.temps, self.result.pieces = pieces(lives, self.alignment)
         return self.result
 
     def _last_uses(self) -> dict[Value, int]:

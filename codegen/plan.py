@@ -1,4 +1,4 @@
-"""The plan: what a compiled window is. Kernels, launches and calls in order, and one arena of temps.
+"""The plan: what a compiled window is. Kernels, launches and calls in order, and where intermediates lie.
 
 A plan is plain data: the C++ executor runs it, the archive stores it, tests execute it.
 """
@@ -35,8 +35,9 @@ class Arg(NamedTuple):
 
 
 class Temp(NamedTuple):
-    """An intermediate: bytes [offset, offset + nbytes) of the plan's arena."""
+    """An intermediate: bytes [offset, offset + nbytes) of one of the plan's pieces of memory."""
 
+    piece: int
     offset: int
     nbytes: int
 
@@ -87,7 +88,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class TensorRef:
-    """A strided tensor: kind "slot" (a buffer of the window) or "temp" (index into the arena's temps).
+    """A strided tensor: kind "slot" (a buffer of the window) or "temp" (index into the plan's temps).
 
     offset and strides count elements.
     """
@@ -127,4 +128,4 @@ class Plan:
     kernels: list[KernelSource] = field(default_factory=list)
     launches: list[Launch | CoreCall] = field(default_factory=list)
     temps: list[Temp] = field(default_factory=list)
-    arena_bytes: int = 0
+    pieces: list[int] = field(default_factory=list)  # bytes of each

@@ -20,7 +20,7 @@ from codegen.kernels.scatter import Target
 from codegen.kernels.step import Step
 from codegen.loops import Program
 from codegen.lowering import Location, lower, lower_copy, lower_operands, lower_result
-from codegen.memory import Life, arena
+from codegen.memory import Life, pieces
 from codegen.plan import Arg, CoreCall, KernelSource, Launch, Plan, SlotInfo, TensorRef
 from codegen.regroup import regroup
 from codegen.rewrite import rewrite
@@ -322,14 +322,14 @@ class _Scheduler:
         return self._kernels[source.key]
 
     def _place_temps(self) -> None:
-        """Number the temps in order of first use and give each a place in the arena."""
+        """Number the temps in order of first use and give each a place."""
         uses: dict[int, list[int]] = {}
         for at, launch in enumerate(self.result.launches):
             for id in launch.temps():
                 uses.setdefault(id, []).append(at)
         numbers = {id: n for n, id in enumerate(uses)}
         lives = [Life(self.temps[id], at[0], at[-1]) for id, at in uses.items()]
-        self.result.temps, self.result.arena_bytes = arena(lives, self.caps.mem_alignment)
+        self.result.temps, self.result.pieces = pieces(lives, self.caps.mem_alignment)
         self.result.launches = [launch.renumbered(numbers) for launch in self.result.launches]
 
 

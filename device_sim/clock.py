@@ -37,6 +37,8 @@ class Step:
     wait     the host waits for the queue             -
     alloc    memory taken (free: given back)          bytes
     build load   a program compiled, or made resident -
+    flush        the host has no more for now         -
+    record       the host prepares what follows       ns, from the trace's start, at which it is ready
     """
 
     kind: str
@@ -106,6 +108,10 @@ class Clock:
                 self.memory.append((self.host, self.memory[-1][1] + change))
             case "build" | "load":
                 self.setup += self.chip.build_us if step.kind == "build" else self.chip.load_us
+            case "record":
+                self.host = max(self.host, step.amount / 1e3)
+            case "flush":
+                pass
             case _:
                 self._command(step)
 

@@ -225,7 +225,8 @@ class SimDevice(Device):
             raise error
 
     def flush(self, queue: Queue) -> None:
-        """Nothing to start: commands run when they are waited for."""
+        """Nothing to start: commands run when they are waited for. The trace shows what was handed over together."""
+        self.step(Step("flush", queue=queue.number))
 
     def synchronize(self, queue: Queue) -> None:
         self._run(queue)

@@ -33,7 +33,7 @@ from lazy_backend.driver import abi
 log = logging.getLogger("lazy_backend.archive")
 
 # Changes with the meaning of plans or descriptions: what an older release recorded is refused, not guessed at.
-FORMAT = 2
+FORMAT = 3
 _ABOUT = hashlib.sha256(b"about").digest()
 # A description of a window of 512 ops has 200 KB; one that says it unpacks to more than this is not one.
 _MAX_TEXT = 64 << 20

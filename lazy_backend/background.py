@@ -96,7 +96,7 @@ _ENVIRONMENT = {
 def op_by_op(window: dict[str, Any], step: str) -> dict[str, Any]:
     """A plan for this one run, of host steps: "interpret" until kernels are worth it, "host" for want of any."""
     steps = [(step, i) for i in range(len(window["nodes"]))]
-    return {"arena_bytes": 0, "steps": steps, "checks": [], "once": True}
+    return {"pieces": [], "temps": [], "steps": steps, "checks": [], "once": True}
 
 
 def rung(window: dict[str, Any]) -> dict[str, Any] | None:

@@ -181,7 +181,8 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
     steps: list[tuple] = []
     made: list[Plan] = []
     numbers: dict[int, int] = {}  # of steps, for a profile
-    arena = 0
+    pieces: list[int] = []  # bytes of each piece of memory for intermediates,
+    temps: list[tuple[int, int]] = []  # and the piece and offset of each intermediate, of all segments
     segments, checks, statics = functionalize(window, interpreted)
     for op, names in statics:
         identity.mark_static(op, names)
@@ -207,19 +208,20 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
         plan: Plan | core_calls.CorePlan
         if caps.level == 1:
             plan = core_calls.plan(segment.graph, caps)
-            added = core_steps(plan, [node.line for node in window.nodes])
+            added = core_steps(plan, [node.line for node in window.nodes], len(temps))
         else:
             plan = schedule.plan(segment.graph, window.slot_infos(), caps, functools.partial(extern, window.device))
-            added = launches(plan, window, family)
+            added = launches(plan, window, family, len(temps))
             made.append(plan)
         if profile.active:
             numbers |= enumerate(profile.numbers(window, plan, added), len(steps))
         steps += added
-        arena = max(arena, plan.arena_bytes)
+        temps += [(len(pieces) + temp.piece, temp.offset) for temp in plan.temps]
+        pieces += plan.pieces
     capture(window, made, steps)
     found = [tuple(check) for check in checks]
     profiled = {"numbers": [numbers.get(i, 0) for i in range(len(steps))]} if numbers else {}
-    return {"arena_bytes": arena, "steps": steps, "checks": found, "once": bool(statics), **profiled}
+    return {"pieces": pieces, "temps": temps, "steps": steps, "checks": found, "once": bool(statics), **profiled}
 
 
 def custom_launch(device: int, node: WindowNode) -> tuple:
@@ -266,8 +268,8 @@ def left_to_background(source: dict[str, Any], window: Window, family: Family, h
     return rung
 
 
-def launches(plan: Plan, window: Window, family: Family) -> list[tuple]:
-    """The plan's launches with kernels loaded."""
+def launches(plan: Plan, window: Window, family: Family, first: int) -> list[tuple]:
+    """The plan's launches with kernels loaded. first: the number of the plan's first temp in the window."""
     steps = []
     variants = [family.variant(source.mlir, source.name) for source in plan.kernels]
     kernels = [launch for launch in plan.launches if isinstance(launch, Launch)]
@@ -279,11 +281,11 @@ def launches(plan: Plan, window: Window, family: Family) -> list[tuple]:
     handles = kernel_handles(window.device, wanted)
     for launch in plan.launches:
         if isinstance(launch, CoreCall):
-            steps.append(core_step(launch, plan.temps, library_handle(launch.op)))
+            steps.append(core_step(launch, first, library_handle(launch.op)))
             continue
         handle = handles[launch.kernel]
         describe(handle, [window.nodes[i] for i in launch.origins])
-        args = [recipe(arg, plan) for arg in launch.args]
+        args = [recipe(arg, first) for arg in launch.args]
         args += [("bytes", value, type) for value, type in variants[launch.kernel].extra]
         steps.append(("launch", handle, launch.global_size, launch.local_size, args))
     return steps
@@ -299,6 +301,6 @@ def describe(handle: int, origins: list[WindowNode]) -> None:
         described[handle] = f"{known.removesuffix(')')}; {line if known.count('; ') < MAX_LINES - 1 else 'and more'})"
 
 
-def recipe(arg: Arg, plan: Plan) -> tuple:
-    """A temp is its place in the arena; everything else is as it stands."""
-    return ("temp", plan.temps[int(arg.value)].offset, "") if arg.kind == "temp" else tuple(arg)
+def recipe(arg: Arg, first: int) -> tuple:
+    """Temps are numbered through all segments; everything else is as it stands."""
+    return ("temp", first + int(arg.value), "") if arg.kind == "temp" else tuple(arg)

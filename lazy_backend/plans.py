@@ -1,6 +1,6 @@
 """Plans as JSON: how an archive and the persistent cache keep what a window was compiled to.
 
-    {"arena_bytes": int, "scalars": how many the window has, "steps": [step],
+    {"pieces": [bytes], "temps": [[piece, offset]], "scalars": how many the window has, "steps": [step],
      "checks": [[node, exception, text]], "kernels": [[where its binary is, function, description]]}
 
 Steps are those that the compiler gives to csrc/module.cpp, with a kernel's number in place of its handle and a
@@ -58,7 +58,7 @@ def written(
             case (kind, node):
                 steps.append([kind, node])
     table = [[*keep(handle), kernels.described.get(handle, "")] for handle in used]
-    whole = {"arena_bytes": plan["arena_bytes"], "scalars": len(window.scalars)}
+    whole = {"pieces": plan["pieces"], "temps": plan["temps"], "scalars": len(window.scalars)}
     whole["checks"] = [list(check) for check in plan["checks"]]
     return json.dumps(whole | {"steps": steps, "kernels": table}, separators=(",", ":")).encode()
 
@@ -88,14 +88,16 @@ def read(blob: bytes, window: Mapping[str, Any], kernel: Callable[[str, str], in
                     op, *_, line = window["nodes"][node]
                     _C.announce_host_op(op, line)
                 steps.append((kind, node))
-    same = {key: plan[key] for key in ("arena_bytes", "checks")}
+    same = {key: plan[key] for key in ("pieces", "temps", "checks")}
     return {**same, "steps": steps, "once": False}
 
 
 def _check(plan: Mapping[str, Any], window: Mapping[str, Any]) -> None:
     slots = len(window["slots"]) + bool(plan["checks"])  # the last is the checks' words
-    bounds = {"slot": slots, "scalar": len(window["scalars"]), "temp": max(plan["arena_bytes"], 1)}
+    bounds = {"slot": slots, "scalar": len(window["scalars"]), "temp": len(plan["temps"])}
     ranges: list[tuple[Any, int]] = [(node, len(window["nodes"])) for node, _, _ in plan["checks"]]
+    room = {piece: max(nbytes, 1) for piece, nbytes in enumerate(plan["pieces"])}
+    ranges += [(offset, room.get(piece, 0)) for piece, offset in plan["temps"]]
     for step in plan["steps"]:
         match step:
             case ["launch", number, [_, _, _], [_, _, _], args]:

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "host_library.h"
 #include "host_step.h"
@@ -82,16 +83,19 @@ std::string json_value(uint64_t bits, ArgRecipe::Type type) {
 }  // namespace
 
 void Plan::find_last_uses(const Window& window) {
-  std::vector<uint8_t> later(window.slots.size());
+  std::vector<uint8_t> later(window.slots.size()), later_pieces(pieces.size());
+  const auto touch = [](std::vector<uint8_t>& seen, uint32_t index, std::vector<uint32_t>& last) {
+    if (!seen[index]) last.push_back(index);
+    seen[index] = 1;
+  };
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const auto touch = [&](uint32_t slot) {
-      if (!later[slot]) step->last.push_back(slot);
-      later[slot] = 1;
-    };
-    for (const ArgRecipe& arg : step->args)
-      if (arg.kind == ArgRecipe::kSlot && arg.index < later.size()) touch(arg.index);  // the last is the words of checks
+    for (const ArgRecipe& arg : step->args) {
+      const bool slot = arg.kind == ArgRecipe::kSlot && arg.index < later.size();  // the last is the words of checks
+      if (slot) touch(later, arg.index, step->last);
+      if (arg.kind == ArgRecipe::kTemp) touch(later_pieces, arg.index, step->last_pieces);
+    }
     if (step->kind == Step::kHost)
-      for (const uint32_t slot : window.slots_of(step->node)) touch(slot);
+      for (const uint32_t slot : window.slots_of(step->node)) touch(later, slot, step->last);
   }
 }
 
@@ -291,18 +295,20 @@ void Executor::run_window(Job& job) {
   execute(*plan, *job.window);
 }
 
-// Memory is taken at a slot's first use. After its last, the window lets go of it: where nobody else
-// sees it, it goes back, and the in-order queue runs its next owner later.
+// Memory is taken at the first use of a slot or piece. After its last, a piece's goes back, and the window lets go of
+// a slot, whose memory goes back where nobody else sees it: the in-order queue runs its next owner later.
 void Executor::execute(const Plan& plan, Window& window) {
   Device& d = device(index_);
-  Block* arena = plan.arena_bytes ? allocate_block(index_, plan.arena_bytes, nullptr) : nullptr;
-  struct Release {
-    int index;
-    Block* block;
-    ~Release() {
-      if (block) allocator(index).free(block);  // in-order queue: reuse comes after
+  struct Pieces {
+    const int device;
+    std::vector<Block*> blocks;
+    void free(uint32_t piece) {
+      if (Block* block = std::exchange(blocks[piece], nullptr)) allocator(device).free(block);
     }
-  } release{index_, arena};
+    ~Pieces() {  // an error left some
+      for (uint32_t piece = 0; piece < blocks.size(); ++piece) free(piece);
+    }
+  } pieces{index_, std::vector<Block*>(plan.pieces.size())};
 
   if (!checks_.room(plan.checks.size())) {
     d.synchronize();
@@ -315,9 +321,12 @@ void Executor::execute(const Plan& plan, Window& window) {
   std::vector<LibraryCall> calls;  // neighbours that run side by side
   lazy_kernel called = nullptr;
   std::vector<uint32_t> numbers;  // theirs, in profiles
-  std::vector<uint32_t> done;  // slots that nothing touches once the calls have run
+  std::vector<const Step*> done;  // that have run, or will have with the calls
   const auto let_go = [&] {
-    for (const uint32_t slot : done) window.slots[slot].reset();
+    for (const Step* step : done) {
+      for (const uint32_t slot : step->last) window.slots[slot].reset();
+      for (const uint32_t piece : step->last_pieces) pieces.free(piece);
+    }
     done.clear();
   };
   const auto run_calls = [&] {
@@ -337,7 +346,7 @@ void Executor::execute(const Plan& plan, Window& window) {
       if (!idle) d.synchronize();
       idle = true;
       run_host_step(window, step.node, step.fallback);
-      done = step.last;
+      done.push_back(&step);
       let_go();
       continue;
     }
@@ -360,11 +369,14 @@ void Executor::execute(const Plan& plan, Window& window) {
           arg.offset = block->offset;
           break;
         }
-        case ArgRecipe::kTemp:
+        case ArgRecipe::kTemp: {
+          Block*& piece = pieces.blocks[recipe.index];
+          if (!piece) piece = allocate_block(index_, plan.pieces[recipe.index], nullptr);
           arg.kind = LAZY_ARG_BUFFER;
-          arg.mem = arena->mem;
-          arg.offset = arena->offset + recipe.bits;
+          arg.mem = piece->mem;
+          arg.offset = piece->offset + recipe.bits;
           break;
+        }
         case ArgRecipe::kScalar:
           arg.kind = LAZY_ARG_BYTES;
           arg.size = recipe.size;
@@ -416,7 +428,7 @@ void Executor::execute(const Plan& plan, Window& window) {
       }
       stats().extern_calls++;
     }
-    done.insert(done.end(), step.last.begin(), step.last.end());
+    done.push_back(&step);
     if (calls.empty()) let_go();
   }
   run_calls();

@@ -22,9 +22,9 @@ namespace lazy {
 struct ArgRecipe {
   enum Kind : uint8_t { kSlot, kTemp, kBytes, kScalar, kLocal } kind;
   enum Type : uint8_t { kF64, kF32, kI64, kI32, kBool } type;  // of a scalar
-  uint32_t index;  // slot, or scalar
+  uint32_t index;  // slot, piece of memory for intermediates, or scalar
   uint32_t size;   // bytes of BYTES or LOCAL
-  uint64_t bits;   // value of BYTES, offset of TEMP in the arena
+  uint64_t bits;   // value of BYTES, offset of TEMP in its piece
 };
 
 struct Step {
@@ -37,15 +37,15 @@ struct Step {
   std::string name, attrs;  // CORE_OP
   uint32_t outputs = 0;
   std::vector<lazy_tensor> tensors;  // CORE_OP: mem and offset filled in from args
-  uint32_t number = 0;               // by which profiles know it; 0 where none is made
-  std::vector<uint32_t> last;        // slots that no later step of the plan touches
+  uint32_t number = 0;                      // by which profiles know it; 0 where none is made
+  std::vector<uint32_t> last, last_pieces;  // slots and pieces that no later step of the plan touches
 };
 
 struct Plan {
   std::vector<Step> steps;
   std::vector<std::shared_ptr<const Check>> checks;  // the words of the slot behind the window's last
   std::vector<int64_t> scalar_kinds;  // ScalarKind of each run-time scalar of the window
-  uint64_t arena_bytes = 0;
+  std::vector<uint64_t> pieces;       // of memory for intermediates: bytes of each
   uint64_t runs = 0;
   bool once = false;  // holds a run-time scalar's value: good for this window only
   std::vector<uint32_t> varying;  // nodes, run on the host, whose sizes may be others than when the plan was made

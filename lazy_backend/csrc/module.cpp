@@ -134,7 +134,8 @@ uint32_t scalar_bytes(ArgRecipe::Type type) {
   return type == ArgRecipe::kF64 || type == ArgRecipe::kI64 ? 8 : type == ArgRecipe::kBool ? 1 : 4;
 }
 
-ArgRecipe arg_from_python(const py::tuple& arg) {
+// temps: piece and offset of each.
+ArgRecipe arg_from_python(const py::tuple& arg, const std::vector<std::pair<uint32_t, uint64_t>>& temps) {
   const auto kind = arg[0].cast<std::string>();
   ArgRecipe out{};
   if (kind == "slot") {
@@ -142,7 +143,7 @@ ArgRecipe arg_from_python(const py::tuple& arg) {
     out.index = arg[1].cast<uint32_t>();
   } else if (kind == "temp") {
     out.kind = ArgRecipe::kTemp;
-    out.bits = arg[1].cast<uint64_t>();
+    std::tie(out.index, out.bits) = temps.at(arg[1].cast<size_t>());
   } else if (kind == "local") {
     out.kind = ArgRecipe::kLocal;
     out.size = arg[1].cast<uint32_t>();
@@ -172,7 +173,8 @@ ArgRecipe arg_from_python(const py::tuple& arg) {
 
 std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
   auto plan = std::make_unique<Plan>();
-  plan->arena_bytes = source["arena_bytes"].cast<uint64_t>();
+  plan->pieces = source["pieces"].cast<std::vector<uint64_t>>();
+  const auto temps = source["temps"].cast<std::vector<std::pair<uint32_t, uint64_t>>>();
   plan->once = source["once"].cast<bool>();
   if (source.contains("varying")) {
     plan->varying = source["varying"].cast<std::vector<uint32_t>>();
@@ -196,7 +198,7 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
       step.kernel = reinterpret_cast<lazy_kernel>(t[1].cast<uintptr_t>());
       step.global = t[2].cast<std::array<uint64_t, 3>>();
       step.local = t[3].cast<std::array<uint64_t, 3>>();
-      for (const auto& arg : t[4].cast<py::list>()) step.args.push_back(arg_from_python(arg.cast<py::tuple>()));
+      for (const auto& arg : t[4].cast<py::list>()) step.args.push_back(arg_from_python(arg.cast<py::tuple>(), temps));
     } else {
       step.kind = Step::kCoreOp;
       step.name = t[1].cast<std::string>();
@@ -205,7 +207,7 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
       step.kernel = reinterpret_cast<lazy_kernel>(t[5].cast<uintptr_t>());
       for (const auto& entry : t[4].cast<py::list>()) {
         const auto tensor = entry.cast<py::tuple>();
-        step.args.push_back(arg_from_python(tensor[0].cast<py::tuple>()));
+        step.args.push_back(arg_from_python(tensor[0].cast<py::tuple>(), temps));
         lazy_tensor desc{};
         desc.dtype = tensor[1].cast<uint32_t>();
         desc.offset = tensor[2].cast<uint64_t>();

@@ -54,13 +54,13 @@ class Runner:
         if b.caps.level == 1:
             b.needs("core_op")
             calls = core_calls.plan(graph, b.caps)
-            self.arena, self.temps = b.alloc(max(calls.arena_bytes, 1)), calls.temps
+            self.pieces, self.temps = [b.alloc(max(n, 1)) for n in calls.pieces], calls.temps
             self._prepare_params(calls)
             self.steps = [self._call(call) for call in calls.calls]
         else:
             b.needs("program_load", "kernel_create", "launch")
             plan = schedule.plan(graph, {slot: SlotInfo(n) for slot, n in sizes.items()}, b.caps, extern)
-            self.arena, self.temps = b.alloc(max(plan.arena_bytes, 1)), plan.temps
+            self.pieces, self.temps = [b.alloc(max(n, 1)) for n in plan.pieces], plan.temps
             self.steps = self._launches(plan)
 
     def run(self) -> None:
@@ -88,11 +88,15 @@ class Runner:
             case "slot":
                 return Buffer(self.mems[int(arg.value)])
             case "temp":
-                return Buffer(self.arena, self.temps[int(arg.value)].offset)
+                return Buffer(*self._place(int(arg.value)))
             case "local":
                 return Local(int(arg.value))
             case _:
                 return self.scalar(arg, self.params)
+
+    def _place(self, temp: int) -> tuple[Any, int]:
+        """The memory and offset of an intermediate."""
+        return self.pieces[self.temps[temp].piece], self.temps[temp].offset
 
     @staticmethod
     def scalar(arg: PlanArg, params: Sequence) -> Scalar:
@@ -102,7 +106,8 @@ class Runner:
 
     def _prepare_params(self, calls: core_calls.CorePlan) -> None:
         for index, dtype, temp in calls.params:
-            self.b.put(self.arena, np.asarray(self.params[index], numerics.numpy_dtype(dtype)), self.temps[temp].offset)
+            mem, offset = self._place(temp)
+            self.b.put(mem, np.asarray(self.params[index], numerics.numpy_dtype(dtype)), offset)
 
     def _call(self, call: core_calls.CoreCall) -> Any:
         tensors = [self._tensor(t) for t in call.tensors]
@@ -111,7 +116,7 @@ class Runner:
 
     def _tensor(self, t: core_calls.TensorRef) -> Tensor:
         dtype = dtypes.BY_NAME[t.dtype]
-        mem, start = (self.mems[t.number], 0) if t.kind == "slot" else (self.arena, self.temps[t.number].offset)
+        mem, start = (self.mems[t.number], 0) if t.kind == "slot" else self._place(t.number)
         return Tensor(mem, start + t.offset * dtype.bytes, dtype.code, t.sizes, t.strides)
 
 

@@ -194,6 +194,8 @@ def test_another_torch_is_refused(recorded, tmp_path):
         "kernel": lambda p: p["steps"].append(["launch", 99, [1, 1, 1], [1, 1, 1], []]),
         "argument": lambda p: p["steps"].append(["launch", 0, [1, 1, 1], [1, 1, 1], [["slot", 9999, ""]]]),
         "temp": lambda p: p["steps"].append(["launch", 0, [1, 1, 1], [1, 1, 1], [["temp", 1 << 40, ""]]]),
+        "piece": lambda p: p["temps"].append([99, 0]),
+        "offset": lambda p: p.update(pieces=[8], temps=[[0, 8]]),
         "node": lambda p: p["steps"].append(["host", 5000]),
         "step": lambda p: p["steps"].append(["surprise", 1]),
         "scalars": lambda p: p.update(scalars=77),
@@ -211,7 +213,7 @@ def test_a_plan_that_does_not_fit_its_window_is_refused(tmp_path, monkeypatch, s
 
     def change(blobs):
         for key, blob in blobs.items():
-            if blob.startswith(b'{"arena'):
+            if blob.startswith(b'{"pieces'):
                 plan = json.loads(blob)
                 spoil[1](plan)
                 blobs[key] = json.dumps(plan).encode()

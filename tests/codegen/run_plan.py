@@ -55,10 +55,10 @@ class Runner:
 
         self.cl, self.plan, self.params = cl, plan, params
         self.context, self.queue = device(platform)
-        self.sizes = {n: a.nbytes for n, a in slots.items()} | {"arena": plan.arena_bytes}
+        self.sizes = {n: a.nbytes for n, a in slots.items()} | {f"piece {i}": n for i, n in enumerate(plan.pieces)}
         self.slots = {n: self._buffer(a.tobytes()) for n, a in slots.items()}
-        self.arena = self._buffer(bytes(plan.arena_bytes))
-        self.temps = [self.arena.get_sub_region(t.offset, max(t.nbytes, 1)) for t in plan.temps]
+        self.pieces = [self._buffer(bytes(n)) for n in plan.pieces]
+        self.temps = [self.pieces[t.piece].get_sub_region(t.offset, max(t.nbytes, 1)) for t in plan.temps]
         options = ["-cl-std=CL3.0" if platform == "Intel" else "-cl-std=CL1.2"]
         programs = [cl.Program(self.context, k.source).build(options=options) for k in plan.kernels]
         self.kernels = [cl.Kernel(program, k.name) for program, k in zip(programs, plan.kernels, strict=True)]
@@ -69,8 +69,8 @@ class Runner:
         return self.cl.Buffer(self.context, flags, hostbuf=np.frombuffer(data + GUARD, np.uint8).copy())
 
     def check_guards(self) -> None:
-        """Assert that nothing was written behind a slot or the arena."""
-        for name, buffer in [*self.slots.items(), ("arena", self.arena)]:
+        """Assert that nothing was written behind a slot or a piece."""
+        for name, buffer in [*self.slots.items(), *((f"piece {i}", piece) for i, piece in enumerate(self.pieces))]:
             guard = np.empty(len(GUARD), np.uint8)
             self.cl.enqueue_copy(self.queue, guard, buffer, src_offset=self.sizes[name])
             assert guard.tobytes() == GUARD, f"a kernel wrote behind {name}"

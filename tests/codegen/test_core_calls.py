@@ -93,7 +93,7 @@ def test_intermediates_share_memory_when_they_do_not_live_together():
         c.output(x)
 
     plan = core_calls.plan(build(write).graph, CAPS)
-    assert len(plan.temps) == 10 and plan.arena_bytes <= 2 * 4032
+    assert len(plan.temps) == 10 and sum(plan.pieces) <= 2 * 4032
 
 
 def test_steps_say_where_each_tensor_lies():
@@ -103,8 +103,9 @@ def test_steps_say_where_each_tensor_lies():
 
     plan = core_calls.plan(build(write).graph, CAPS)
     plan.calls = [replace(call, origin=0) for call in plan.calls]
-    steps = core_steps(plan, ["train.py:3 in forward"])
+    steps = core_steps(plan, ["train.py:3 in forward"], 5)
     assert steps[0][:4] == ("core", "full", "", 1) and steps[0][4][1][0] == ("scalar", 0, "f64")
+    assert steps[0][4][0][0] == ("temp", 5 + plan.params[0][2], ""), "numbered after the temps of earlier segments"
     multiply = next(step for step in steps if '"mul"' in step[2])
     assert multiply[4][1] == (("slot", 0, ""), 8, 8, [4, 3], [1, 4]), "dtype code, offset in bytes, sizes, strides"
     assert json.loads(multiply[2])["line"] == "train.py:3 in forward", "a message can name the user's line"

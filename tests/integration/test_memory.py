@@ -37,6 +37,18 @@ def test_what_dies_within_a_window_is_used_again_there():
     assert y[0].item() == 4 * MEGABYTE
 
 
+def test_an_intermediate_leaves_its_memory_to_a_later_result():
+    """What a window makes and uses up within itself holds memory between its first use and its last only."""
+    a, b = torch.ones(1024, 64).to("lazy"), torch.ones(64, 1024).to("lazy")
+    torch.lazy.synchronize()
+    torch.lazy.reset_peak_memory_stats()
+    base = torch.lazy.memory_allocated()
+    y = (a @ b).sum().repeat(MEGABYTE)
+    torch.lazy.synchronize()
+    assert torch.lazy.max_memory_allocated() - base < 6 * MEGABYTE, "the product and the result have 4 MiB each"
+    assert y[7].item() == 64 * MEGABYTE
+
+
 def test_reserved_and_empty_cache():
     """Freed memory is kept, and given back by empty_cache."""
     x = torch.ones(64 * MEGABYTE, device="lazy")
