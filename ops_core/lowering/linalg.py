@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ops_core import array as A
 from ops_core.array import Arr, matmul, where
-from ops_core.lowering.promote import up
 from ops_core.lowering.registry import NotLowerable, rule
 
 # above this many columns the unrolled graph costs more than the host's LAPACK
@@ -324,17 +323,16 @@ HALVINGS = 16
 @rule("linalg_matrix_exp")
 def _matrix_exp(self):
     n, _ = _check(self)
-    x = up(self)
-    if x.dtype not in _TERMS:
+    if self.dtype not in _TERMS:
         raise NotLowerable(f"matrix_exp of {self.dtype}")
-    norm = A.map_("abs", x).sum(-2, True).amax(-1, True)
+    norm = A.map_("abs", self).sum(-2, True).amax(-1, True)
     count = A.map_("maximum", A.map_("ceil", A.map_("log2", norm)), 0.0)
     count = A.map_("minimum", count, float(HALVINGS))
-    x = x * A.map_("exp2", -count)
-    unit = eye(n, x.dtype).expand(*self.shape)
+    x = self * A.map_("exp2", -count)
+    unit = eye(n, self.dtype).expand(*self.shape)
     out = unit
-    for k in range(_TERMS[x.dtype], 0, -1):  # Horner: 1 + x (1 + x / 2 (1 + x / 3 ...))
+    for k in range(_TERMS[self.dtype], 0, -1):  # Horner: 1 + x (1 + x / 2 (1 + x / 3 ...))
         out = unit + matmul(x, out) / float(k)
     for step in range(HALVINGS):
         out = where(count > float(step), matmul(out, out), out)
-    return out.to(self.dtype)
+    return out
