@@ -1,4 +1,5 @@
 // Ops that torch has for devices only: what the host computes in their place while a window's kernels are being built.
+// In a library of their own: as aten's CPU kernels they would be ops that torch's CPU has.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -42,11 +43,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(const Tensor& grad
   return {q, k, v, {}};
 }
 
-TORCH_LIBRARY_IMPL(aten, CPU, m) {
-  m.impl("convolution_overrideable", TORCH_FN(convolution));
-  m.impl("convolution_backward_overrideable", TORCH_FN(convolution_backward));
-  m.impl("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(attention));
-  m.impl("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(attention_backward));
+TORCH_LIBRARY(lazy_host, m) {
+  m.def("convolution_overrideable", TORCH_FN(convolution));
+  m.def("convolution_backward_overrideable", TORCH_FN(convolution_backward));
+  m.def("_scaled_dot_product_fused_attention_overrideable", TORCH_FN(attention));
+  m.def("_scaled_dot_product_fused_attention_overrideable_backward", TORCH_FN(attention_backward));
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ c10::IValue read_value(Cursor& c, const Window& w, HostImages& images, const c10
 
 void call_cpu(const OpEntry& op, torch::jit::Stack* stack) {
   at::AutoDispatchBelowADInplaceOrView guard;
-  op.handle.callBoxed(stack);
+  op.stand_in.value_or(op.handle).callBoxed(stack);
 }
 
 bool lazy_tensor_value(const at::Tensor& t) { return t.defined() && t.device().is_privateuseone(); }

@@ -58,6 +58,8 @@ OpEntry* make_entry(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> disjoint = {"aten.gather.out", "aten.take.out", "aten.kthvalue.values",
                                                     "aten.cat.out"};
   entry->disjoint = disjoint.count(entry->name) != 0;
+  if (schema.name().rfind("aten::", 0) == 0)  // host_ops.cpp
+    entry->stand_in = c10::Dispatcher::singleton().findSchema({"lazy_host::" + schema.name().substr(6), schema.overload_name()});
   for (const char* indexing : {"aten.index", "aten._index_put", "aten._unsafe_index"})
     entry->host_indices |= entry->name.rfind(indexing, 0) == 0;
   for (const auto& argument : schema.arguments())

@@ -26,6 +26,7 @@ struct OpEntry {
   std::atomic<bool> warned{false};
   std::atomic<uint64_t> host_calls{0};
   bool disjoint = false;           // eager refuses an out= that lies in the first operand
+  std::optional<c10::OperatorHandle> stand_in = {};  // what the host runs for it, where torch's CPU has no such op
   bool host_indices = false;       // its index tensors may live on the host, as on every accelerator
 };
 
