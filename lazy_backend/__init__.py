@@ -31,6 +31,7 @@ def _autoload() -> None:
     torch_lazy.install()
     _C.add_library_folders(_library_folders())
     _C.register_ops()
+    _C.register_graphs()
     _C.set_window(int(config.WINDOW.get()))
     _C.set_fallback(str(config.FALLBACK.get()))
     _C.set_compile_callback(untraced(_compile))  # a read in a frame that Dynamo watches ends here

@@ -31,7 +31,7 @@ void write_bytes(Buffer* buffer, const void* source, uint64_t nbytes) {
   Executor& ex = executor(buffer->device);
   const bool fresh = !buffer->has_data && buffer->window == 0;
   if (fresh) buffer->born = current_frame();
-  if (fresh && device(buffer->device).props.host_visible && ex.idle()) {
+  if (fresh && device(buffer->device).props.host_visible && ex.idle() && !capturing(buffer->device)) {
     {
       GilRelease free;
       buffer->allocate();

@@ -127,6 +127,12 @@ uint64_t Executor::submit(Job job) {
   return ticket;
 }
 
+void Executor::prepare(Job& job) {
+  GilRelease free;
+  std::lock_guard<std::mutex> running(run_mutex_);
+  plan_for(job);
+}
+
 void Executor::throttle() {
   {
     std::lock_guard<std::mutex> lock(queue_mutex_);
@@ -447,6 +453,7 @@ Executor& executor(int device) {
 
 void stop_executors() {
   for (int i = 0; i < device_count(); ++i) {
+    end_capture(i);
     cut(i, Cut::kSync);
     executor(i).stop();
   }

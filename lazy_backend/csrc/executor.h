@@ -75,6 +75,7 @@ class Executor {
   ~Executor();
 
   uint64_t submit(Job job);        // the job's ticket; never waits
+  void prepare(Job& job);          // makes its plan
   void throttle();                 // waits (without the GIL) while the queue is full
   void wait(uint64_t ticket);      // until it has been handed to the driver; runs jobs itself
   void finish(uint64_t ticket);    // wait, and until the device has done it

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <deque>
 
+#include "window.h"
+
 namespace lazy {
 
 namespace {
@@ -105,6 +107,8 @@ std::pair<uint64_t, uint64_t> philox_reserve(const at::Generator* generator, int
       generator != nullptr ? *generator : default_generator(static_cast<c10::DeviceIndex>(device));
   TORCH_CHECK(chosen.device().type() == c10::DeviceType::PrivateUse1, "expected a generator of device lazy, got one of ",
               chosen.device());
+  TORCH_CHECK(generator == nullptr || !capturing(device) || *generator == default_generator(static_cast<c10::DeviceIndex>(device)),
+              "while a graph is captured only the device's default generator can be drawn from: a replay would not advance another");
   return chosen.get<PhiloxGenerator>()->reserve(counters);
 }
 

@@ -49,6 +49,7 @@ MarkerPtr submit_marker(int index) {
   auto marker = std::make_shared<Marker>(index);
   marker->ticket = submit_action(index, Cut::kEvent, true, [marker](Device& d) {
     destroy_retired(d);
+    if (marker->event) d.destroy(marker->event);  // a graph that is replayed records it again
     marker->event = d.record();
   });
   return marker;

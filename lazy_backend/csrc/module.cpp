@@ -5,6 +5,7 @@
 #include "causes.h"
 #include "copy.h"
 #include "executor.h"
+#include "graph.h"
 #include "hooks.h"
 #include "host_library.h"
 #include "profile.h"
@@ -311,6 +312,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   set_compiler(compile);
   m.def("register_ops", &register_ops);
+  m.def("register_graphs", &register_graphs);
   m.def("record_overloads", &record_overloads);
   m.def("mark_static_scalars", &mark_static_scalars);
   m.def("mark_host", &mark_host);

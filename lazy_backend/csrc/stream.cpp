@@ -117,6 +117,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
 
   bool queryStream(const Stream& stream) const override { return all_done(stream.device_index()); }
   void synchronizeStream(const Stream& stream) const override { lazy::synchronize(stream.device_index()); }
+  bool isStreamCapturing(const Stream& stream) const override { return capturing(stream.device_index()); }
   void synchronizeDevice(const DeviceIndex index) const override { lazy::synchronize(resolve_device(index)); }
 
   void record(void** event, const Stream& stream, const DeviceIndex index, const c10::EventFlag) const override {

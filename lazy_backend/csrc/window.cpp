@@ -1,5 +1,7 @@
 #include "window.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <mutex>
 
@@ -17,6 +19,7 @@ struct Recorder {
   std::unique_ptr<Window> window;
   uint64_t next_serial = 1;
   uint64_t rolling = 0;  // hash of the last 16 ops: 4 bits leave at the top with each
+  std::vector<Job>* captured = nullptr;
 };
 Recorder& recorder(int device) {
   static std::array<Recorder, 64> recorders;
@@ -54,6 +57,13 @@ bool content_boundary(Window& w, uint64_t rolling) {
   return false;
 }
 
+// The ticket of a captured job is that of the last job before it: there is nothing of its own to wait for.
+uint64_t submit(Recorder& r, int device, Job job) {
+  if (!r.captured) return executor(device).submit(std::move(job));
+  r.captured->push_back(std::move(job));
+  return executor(device).last_ticket();
+}
+
 // Closes the window, with what can still be seen of it. Called with the lock held, so that
 // windows are queued in the order in which they were recorded.
 uint64_t submit_window(Recorder& r, Cut cause) {
@@ -65,7 +75,9 @@ uint64_t submit_window(Recorder& r, Cut cause) {
   key.mix(window.sizes.a);
   key.mix(window.sizes.b);
   for (size_t i = 0; i < n; ++i) {
-    job.alive[i] = window.slots[i]->storage_alive.load(std::memory_order_acquire);
+    // What had data before a graph was captured may be read by its next replay.
+    const bool kept = r.captured && window.had_data[i];
+    job.alive[i] = kept || window.slots[i]->storage_alive.load(std::memory_order_acquire);
     key.mix(job.alive[i] | (window.had_data[i] << 1));
     window.slots[i]->window = 0;
     window.slots[i]->has_data = true;
@@ -76,7 +88,7 @@ uint64_t submit_window(Recorder& r, Cut cause) {
   s.windows++;
   s.cuts[static_cast<size_t>(cause)]++;
   const int device = job.window->device;
-  return executor(device).submit(std::move(job));
+  return submit(r, device, std::move(job));
 }
 
 }  // namespace
@@ -97,7 +109,7 @@ void reset_stats() {
 }
 
 const char* cut_name(Cut cause) {
-  static const char* const names[] = {"read", "full", "bytes", "synchronize", "host_op", "copy", "event", "boundary", "content"};
+  static const char* const names[] = {"read", "full", "bytes", "synchronize", "host_op", "copy", "event", "graph", "boundary", "content"};
   return names[static_cast<size_t>(cause)];
 }
 
@@ -183,6 +195,9 @@ uint64_t cut(int device, Cut cause) {
   uint64_t ticket;
   {
     std::lock_guard<std::mutex> lock(r.mutex);
+    const bool waits = cause == Cut::kRead || cause == Cut::kSync || cause == Cut::kHostOp;
+    TORCH_CHECK(!(r.captured && waits), "operation not permitted while a graph is being captured: the host needs a value (",
+                cut_name(cause), "), and nothing runs before replay()");
     if (!r.window) return executor(device).last_ticket();
     ticket = submit_window(r, cause);
   }
@@ -201,6 +216,41 @@ void cut_at_upload(int device) {
   executor(device).throttle();
 }
 
+void begin_capture(int device, std::vector<Job>* jobs) {
+  auto& r = recorder(device);
+  std::lock_guard<std::mutex> lock(r.mutex);
+  TORCH_CHECK(!r.captured, "a graph is being captured on lazy:", device, " already");
+  if (r.window) submit_window(r, Cut::kGraph);
+  r.captured = jobs;
+}
+
+void end_capture(int device) {
+  auto& r = recorder(device);
+  std::lock_guard<std::mutex> lock(r.mutex);
+  if (r.captured && r.window) submit_window(r, Cut::kGraph);
+  r.captured = nullptr;
+}
+
+bool capturing(int device) {
+  auto& r = recorder(device);
+  std::lock_guard<std::mutex> lock(r.mutex);
+  return r.captured;
+}
+
+void submit_all(int device, std::vector<Job> jobs) {
+  auto& r = recorder(device);
+  {
+    std::lock_guard<std::mutex> lock(r.mutex);
+    TORCH_CHECK(!r.captured, "a graph cannot be replayed while one is being captured");
+    if (r.window) submit_window(r, Cut::kGraph);
+    for (Job& job : jobs) {
+      if (job.window) stats().windows++;
+      executor(device).submit(std::move(job));
+    }
+  }
+  executor(device).throttle();
+}
+
 uint64_t submit_action(int device, Cut cause, bool after_window, std::function<void(Device&)> action) {
   auto& r = recorder(device);
   bool cutting;
@@ -211,7 +261,7 @@ uint64_t submit_action(int device, Cut cause, bool after_window, std::function<v
     if (cutting) submit_window(r, cause);
     Job job;
     job.action = std::move(action);
-    ticket = executor(device).submit(std::move(job));
+    ticket = submit(r, device, std::move(job));
   }
   if (cutting) note(Event::kCut, cut_name(cause));
   return ticket;

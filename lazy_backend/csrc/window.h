@@ -81,12 +81,21 @@ struct Window {
 
 // Cut the current window of a device and hand it to the executor. Returns the ticket of the
 // last submitted job. `cause` is a row of the cut-cause table.
-enum class Cut { kRead, kFull, kBytes, kSync, kHostOp, kCopy, kEvent, kBoundary, kContent, kCount };
+enum class Cut { kRead, kFull, kBytes, kSync, kHostOp, kCopy, kEvent, kGraph, kBoundary, kContent, kCount };
 const char* cut_name(Cut cause);
 uint64_t cut(int device, Cut cause);
 
 // An upload is where a script's step begins, a boundary in its own words: a window that is long enough ends there.
 void cut_at_upload(int device);
+
+// While a graph is captured, what would go to the executor is kept in `jobs`, in order; what needs a value raises.
+struct Job;
+void begin_capture(int device, std::vector<Job>* jobs);
+void end_capture(int device);  // also where none is captured
+bool capturing(int device);
+
+// Queue jobs behind what is recorded so far.
+void submit_all(int device, std::vector<Job> jobs);
 
 // Queue something else in order, after what is recorded so far or (a fresh buffer's upload) before it. Returns its ticket.
 uint64_t submit_action(int device, Cut cause, bool after_window, std::function<void(Device&)> action);

@@ -88,6 +88,7 @@ _REASONS = {
     ("cut", "host_op"): "an op runs on the CPU",
     ("cut", "copy"): "the host wrote to a tensor in use",
     ("cut", "event"): "an event was recorded",
+    ("cut", "graph"): "a graph was captured or replayed",
     ("cut", "boundary"): "a mark of the program",
     ("cut", "content"): "a step of the program repeats there",
     ("read", "item"): "item(), bool(), a branch on a value",
