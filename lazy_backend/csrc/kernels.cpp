@@ -5,6 +5,7 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_to_copy_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -180,6 +181,15 @@ void refuse_boxed(const c10::OperatorHandle&, torch::jit::Stack*) {
 
 constexpr char kSparse[] = "sparse", kNested[] = "nested", kQuantized[] = "quantized";
 
+// `x.to("cpu", non_blocking=True)` waits: nothing tells the host when a result that it can read at once is there. Who wants
+// the overlap copies into pinned memory of their own (`device_to_pinned`).
+at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                   std::optional<at::Device> device, std::optional<bool> pin_memory, bool non_blocking,
+                   std::optional<at::MemoryFormat> memory_format) {
+  const bool leaves = device && !device->is_privateuseone();
+  return at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking && !leaves, memory_format);
+}
+
 }  // namespace
 
 void refuse_layout(const char* kind) {
@@ -227,6 +237,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_", TORCH_FN(set_empty));
   m.impl("is_set_to", TORCH_FN(is_set_to));
   m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_to_copy", TORCH_FN(to_copy));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(nested_tensor_from_mask_left_aligned));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));

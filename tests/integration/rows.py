@@ -32,6 +32,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "Host allocator (pinned)": (
         "test_memory.py::test_pinned_memory",
         "test_memory.py::test_non_blocking_copies_overlap",
+        "test_memory.py::test_a_non_blocking_copy_that_can_be_read_at_once_waits",
         "test_memory.py::test_pinned_memory_may_be_freed_early",
     ),
     "Storage": ("test_interop.py::test_storage", "test_interop.py::test_storage_objects"),

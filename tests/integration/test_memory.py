@@ -146,6 +146,13 @@ def test_pinned_memory():
     assert torch.equal(result, torch.arange(1000.0) * 2)
 
 
+def test_a_non_blocking_copy_that_can_be_read_at_once_waits(device):
+    """x.to("cpu", non_blocking=True) gives numbers, not what its memory held before: nothing would say when to look."""
+    x = torch.arange(50000.0).to(device)
+    for i in range(20):
+        assert torch.equal((x * i).to("cpu", torch.float64, non_blocking=True), torch.arange(50000.0).double() * i)
+
+
 def test_non_blocking_copies_overlap():
     """While the device is busy, non-blocking copies from and to pinned memory return, and run in order afterwards."""
     program = """
