@@ -135,7 +135,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         "test_streams.py::test_event_orders_and_completes",
         "test_devices.py::test_streams_generators_and_memory_of_two_devices",
     ),
-    "ipc: tensors travel to spawned processes through the host; shared memory is refused with advice, event handles by torch": (
+    "ipc: tensors travel to spawned processes through the host; shared memory is refused, event handles by torch": (
         "test_interop.py::test_spawned_process",
         "test_interop.py::test_share_memory_says_what_to_do",
         "test_checklist.py::test_streams_have_priorities_handles_and_queries",
