@@ -6,7 +6,12 @@
 #include <ATen/core/stack.h>
 #include <ATen/native/Resize.h>
 
+#include <algorithm>
 #include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
 
 #include "causes.h"
 #include "executor.h"
@@ -160,6 +165,48 @@ void call_cpu(const OpEntry& op, torch::jit::Stack* stack) {
   op.stand_in.value_or(op.handle).callBoxed(stack);
 }
 
+// The face of an op that writes its results into tensors it is given, where the CPU has a kernel for it: the same
+// arguments, then one for each result.
+std::optional<c10::OperatorHandle> find_out_face(const OpEntry& op) {
+  using Overloads = std::unordered_map<std::string, std::vector<c10::OperatorName>>;
+  static const Overloads overloads = [] {
+    Overloads found;
+    for (auto& name : c10::Dispatcher::singleton().getAllOpNames()) found[name.name].push_back(name);
+    return found;
+  }();
+  const auto& schema = op.handle.schema();
+  const auto named = overloads.find(schema.name());
+  if (named == overloads.end() || op.stand_in || op.mutates || op.view) return {};
+  for (const auto& result : schema.returns())
+    if (*result.real_type() != *c10::TensorType::get()) return {};
+  for (const auto& name : named->second) {
+    const auto face = c10::Dispatcher::singleton().findOp(name);
+    if (!face || !face->hasSchema() || !face->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
+    const auto& arguments = face->schema().arguments();
+    if (arguments.size() != op.nargs + op.nreturns) continue;
+    bool same = true;
+    for (size_t i = 0; i < arguments.size() && same; ++i) {
+      const bool written = arguments[i].alias_info() && arguments[i].alias_info()->isWrite();
+      same = written == (i >= op.nargs);
+      if (i < op.nargs) {
+        const auto& other = schema.arguments()[i];
+        same = same && arguments[i].name() == other.name() && *arguments[i].real_type() == *other.real_type();
+      }
+    }
+    if (same) return face;
+  }
+  return {};
+}
+
+const std::optional<c10::OperatorHandle>& out_face(const OpEntry& op) {
+  static std::mutex mutex;
+  static std::unordered_map<uint32_t, std::optional<c10::OperatorHandle>> faces;  // by the op's id
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto [found, fresh] = faces.try_emplace(op.id);
+  if (fresh) found->second = find_out_face(op);
+  return found->second;
+}
+
 bool lazy_tensor_value(const at::Tensor& t) { return t.defined() && t.device().is_privateuseone(); }
 
 // An empty out= tensor: the host op gets one of its own that it may resize.
@@ -191,31 +238,44 @@ void run_host_step(const Window& window, uint32_t index, bool fallback) {
       for (const at::Tensor& t : stack[i].toTensorList()) note(t);
   }
   if (op.seeded) c.code += 4, c.scalars += 2;  // seed and offset: the host draws from its own generator
+  const auto out = [&]() -> at::Tensor {  // undefined where the window has no such result
+    if (*c.code++ != kOut) return {};
+    Buffer* buffer = window.slots[static_cast<size_t>(*c.code++)].get();
+    const auto dtype = static_cast<c10::ScalarType>(*c.code++);
+    const auto rank = static_cast<size_t>(*c.code++);
+    const int64_t* sizes = std::exchange(c.dims, c.dims + 2 * rank);
+    written.push_back(buffer);
+    return images.view(buffer, dtype, {sizes, rank}, {sizes + rank, rank}, 0);
+  };
+  std::vector<at::Tensor> results;
+  const auto& face = out_face(op);
+  if (face) {
+    for (size_t r = 0; r < op.nreturns; ++r) results.push_back(out());
+  }
+  const bool in_place = face && std::all_of(results.begin(), results.end(), [](const auto& t) { return t.defined(); });
   try {
-    call_cpu(op, &stack);
+    if (in_place) {
+      stack.insert(stack.end(), results.begin(), results.end());
+      at::AutoDispatchBelowADInplaceOrView guard;
+      face->callBoxed(&stack);
+    } else {
+      call_cpu(op, &stack);
+    }
   } catch (c10::Error& error) {  // an index that lies outside, most likely: raised at a later read
     error.add_context(op.name + " at " + describe(node.frame));
     throw;
   }
 
-  const auto finish = [&](const at::Tensor& result) {
-    const int64_t tag = *c.code++;
-    if (tag != kOut) return;  // undefined
-    Buffer* buffer = window.slots[static_cast<size_t>(*c.code++)].get();
-    const auto dtype = static_cast<c10::ScalarType>(*c.code++);
-    const auto rank = static_cast<size_t>(*c.code++);
-    auto out = images.view(buffer, dtype, {c.dims, rank}, {c.dims + rank, rank}, 0);
-    c.dims += 2 * rank;
-    if (result.defined()) out.copy_(result);
-    written.push_back(buffer);
+  const auto finish = [&](const at::Tensor& result, const at::Tensor& into) {
+    if (into.defined() && result.defined()) into.copy_(result);
   };
-  for (size_t r = 0; r < op.nreturns; ++r) {
+  for (size_t r = 0; r < op.nreturns && !in_place; ++r) {
     if (op.aliases[r] >= 0) continue;
     const auto& v = stack[r];
     if (v.isTensorList())
-      for (const at::Tensor& t : v.toTensorList()) finish(t);
+      for (const at::Tensor& t : v.toTensorList()) finish(t, out());
     else
-      finish(v.isTensor() ? v.toTensor() : at::Tensor());
+      finish(v.isTensor() ? v.toTensor() : at::Tensor(), face ? results[r] : out());
   }
   for (Buffer* buffer : written) images.write_back(buffer);
   if (!fallback) {

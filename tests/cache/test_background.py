@@ -118,11 +118,24 @@ def test_a_compiler_that_dies_costs_the_background_only(device, monkeypatch, cap
         assert result == pytest.approx((torch.arange(23.0) * 7).atan().sum().item(), rel=1e-5)
 
 
+def test_a_window_waits_until_it_was_in_use_for_as_long_as_its_compile_may_take(monkeypatch):
+    monkeypatch.setattr(background.Compiler, "_serve", lambda self: None)
+    now = [100.0]
+    monkeypatch.setattr(background.time, "monotonic", lambda: now[0])
+    compiler = background.Compiler()
+    compiler.add("a", {"nodes": [None] * 50}, {"rung": 1})
+    for now[0] in (100.0, 100 + 50 * background.PATIENCE - 0.01):
+        assert compiler.ran("a") == {"rung": 1} and not compiler.waiting
+    now[0] = 100 + 50 * background.PATIENCE
+    assert compiler.ran("a") == {"rung": 1} and compiler.waiting == {"a"}
+
+
 def test_the_hottest_window_is_next(monkeypatch):
+    monkeypatch.setattr(background, "PATIENCE", 0)
     monkeypatch.setattr(background.Compiler, "_serve", lambda self: None)
     compiler = background.Compiler()
     monkeypatch.setattr(background, "_compiler", compiler)
-    windows = [{"structure": name, "sizes": "1"} for name in "abc"]
+    windows = [{"structure": name, "sizes": "1", "nodes": []} for name in "abc"]
     for window in windows:
         assert background.takes(window) and background.rung(window) is None
         background.compile_later(window, {"of": window})

@@ -61,12 +61,20 @@ def together(device: str, rounds: int) -> list[tuple[list[object], torch.Tensor]
 
 
 @pytest.mark.parametrize(
-    ("window", "rounds"),
-    [(1, 100), (8, 6), (512, 6), *(pytest.param(window, 1000, marks=pytest.mark.slow) for window in (1, 8, 512))],
+    ("mode", "window", "rounds"),
+    [
+        ("sync", 1, 100),
+        ("sync", 8, 6),  # hardly a window comes twice: each is a compile
+        ("sync", 512, 6),
+        ("async", 8, 1000),
+        ("async", 512, 1000),
+        pytest.param("sync", 1, 1000, marks=pytest.mark.slow),
+    ],
 )
-def test_threads_get_what_one_thread_gets(device, window, rounds):
+def test_threads_get_what_one_thread_gets(device, monkeypatch, mode, window, rounds):
     if device == "cpu":
         pytest.skip("the cpu has no windows")
+    monkeypatch.setenv("LAZY_COMPILE", mode)
     expected = [work(seed, "cpu", rounds) for seed in range(THREADS)]
     with torch.lazy.window(window):
         for (seen, x), (want, y) in zip(together(device, rounds), expected, strict=True):
