@@ -24,7 +24,8 @@ from lazy_backend import _C, cache, identity, pipes
 log = logging.getLogger("lazy_backend.compile")
 
 # Seconds an op, from a window's first run on, until it is compiled: about what its compile takes on two cores (gpt.py's
-# 205 ops take 8.5 s). A script that ends before then is better off without, and one that goes on loses at most as much again.
+# 205 ops take 8.5 s). A script that ends before then is better off without, and one that goes on loses at most as much
+# again.
 # Beside a compile the first 20 steps of gpt.py took 1.27 times eager's, without it 1.05 times.
 PATIENCE = 0.04
 
