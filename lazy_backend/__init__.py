@@ -6,6 +6,7 @@ Nothing here imports MLIR or a driver before the first kernel is needed.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 from typing import Any
@@ -34,6 +35,7 @@ def _autoload() -> None:
     _C.register_graphs()
     _C.set_window(int(config.WINDOW.get()))
     _C.set_fallback(str(config.FALLBACK.get()))
+    atexit.register(_C.stop)
     _C.set_compile_callback(untraced(_compile))  # a read in a frame that Dynamo watches ends here
 
 

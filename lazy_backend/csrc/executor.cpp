@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "hooks.h"
 #include "host_library.h"
 #include "host_step.h"
 #include "profile.h"
@@ -105,10 +106,13 @@ Executor::Executor(int device) : index_(device), thread_([this] { loop(); }) {}
 Executor::~Executor() { stop(); }
 
 void Executor::stop() {
+  std::deque<Job> dropped;  // their buffers go back without the lock
   {
     std::lock_guard<std::mutex> lock(queue_mutex_);
     if (stopping_) return;
     stopping_ = true;
+    dropped.swap(queue_);
+    done_ += dropped.size();
   }
   work_.notify_all();
   space_.notify_all();
@@ -441,10 +445,18 @@ void Executor::execute(const Plan& plan, Window& window) {
   d.flush();
 }
 
+namespace {
+
+std::array<std::unique_ptr<Executor>, 64>& all_executors() {
+  static auto* all = new std::array<std::unique_ptr<Executor>, 64>;  // outlives every static
+  return *all;
+}
+
+}  // namespace
+
 Executor& executor(int device) {
   static std::mutex mutex;
-  static std::array<std::unique_ptr<Executor>, 64>* all = new std::array<std::unique_ptr<Executor>, 64>;
-  auto& slot = all->at(static_cast<size_t>(device));
+  auto& slot = all_executors().at(static_cast<size_t>(device));
   if (C10_LIKELY(slot != nullptr)) return *slot;
   std::lock_guard<std::mutex> lock(mutex);
   if (!slot) slot = std::make_unique<Executor>(device);
@@ -452,11 +464,9 @@ Executor& executor(int device) {
 }
 
 void stop_executors() {
-  for (int i = 0; i < device_count(); ++i) {
-    end_capture(i);
-    cut(i, Cut::kSync);
-    executor(i).stop();
-  }
+  if (forked()) return;  // the thread stayed in the parent
+  for (auto& executor : all_executors())
+    if (executor) executor->stop();
 }
 
 }  // namespace lazy

@@ -84,7 +84,7 @@ class Executor {
   void raise_pending();            // the first error of jobs since the last call
   uint64_t last_ticket();
   void forget_plans();
-  void stop();
+  void stop();                     // drops what is queued, and ends the thread after what it runs
 
  private:
   void loop();
@@ -111,7 +111,11 @@ class Executor {
 };
 
 Executor& executor(int device);
+
+// At the program's end: a thread that came for the interpreter's lock later would be ended inside C++, which aborts. What
+// nobody waited for is dropped, as on any device.
 void stop_executors();
+
 
 // Python's compiler: window, liveness, runs of a generic plan so far -> plan. Called with the GIL free.
 using Compiler = std::function<std::unique_ptr<Plan>(const Window&, const std::vector<uint8_t>& alive, uint32_t generic_runs)>;

@@ -22,7 +22,7 @@ namespace lazy {
 
 namespace {
 
-std::atomic<bool> forked{false};  // in a child made by fork after the device was opened: no threads, no queue
+std::atomic<bool> in_child{false};  // in a child made by fork after the device was opened: no threads, no queue
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
@@ -91,9 +91,11 @@ TORCH_LIBRARY_IMPL(aten, Negative, m) {
 
 }  // namespace
 
+bool forked() { return in_child; }
+
 int open_driver() {
-  TORCH_CHECK(!forked, "a process that was forked after the lazy device had been used cannot use it; start workers "
-                       "with multiprocessing.set_start_method('spawn')");
+  TORCH_CHECK(!in_child, "a process that was forked after the lazy device had been used cannot use it; start workers "
+                         "with multiprocessing.set_start_method('spawn')");
   if (device_count() == 0) {
     py::gil_scoped_acquire gil;
     try {
@@ -101,7 +103,7 @@ int open_driver() {
     } catch (const py::error_already_set& error) {
       TORCH_CHECK(false, error.what());
     }
-    static const int registered = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+    static const int registered = pthread_atfork(nullptr, nullptr, [] { in_child = true; });
     TORCH_INTERNAL_ASSERT(registered == 0);
   }
   return device_count();
@@ -113,7 +115,7 @@ void init_hooks(py::module_& m) {
   at::RegisterPrivateUse1HooksInterface(new Hooks);  // torch keeps the pointer for ever
   at::setHostAllocator(c10::DeviceType::PrivateUse1, pinned_allocator());
 
-  m.def("_is_in_bad_fork", [] { return forked.load(); });
+  m.def("_is_in_bad_fork", &forked);
   m.def("use_driver", [](uintptr_t table) { use_driver(reinterpret_cast<const lazy_driver_api*>(table)); },
         "Choose the process's driver by the address of its lazy_driver_api; once.");
   m.def("device_count", open_driver, py::call_guard<py::gil_scoped_release>(),

@@ -12,6 +12,9 @@ namespace lazy {
 // Takes the GIL on the first call only. Throws c10::Error, with what was tried, where no driver can be opened.
 int open_driver();
 
+// In a child made by fork after the device was opened.
+bool forked();
+
 // Pinned memory: page-aligned, kept for reuse. A copy from or to it may be asynchronous.
 bool is_pinned(const void* pointer);
 at::HostAllocator* pinned_allocator();

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "arguments.h"
 #include "causes.h"
 #include "executor.h"
 #include "recorder.h"
@@ -321,24 +322,7 @@ void run_on_host(OpEntry& op, torch::jit::Stack* stack) {
     visit(v, [&](const at::Tensor& t) {
       if (lazy_tensor_value(t)) lazy_args.push_back(t);
     });
-    if (v.isTensor()) {
-      host.emplace_back(image(v.toTensor()));
-    } else if (v.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& t : v.toTensorList()) list.push_back(image(t));
-      host.emplace_back(list);
-    } else if (v.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& t : v.toOptionalTensorList())
-        list.push_back(t.has_value() ? std::optional<at::Tensor>(image(*t)) : std::nullopt);
-      host.emplace_back(list);
-    } else if (v.isDevice() && v.toDevice().is_privateuseone()) {
-      host.emplace_back(c10::Device(c10::DeviceType::CPU));
-    } else if (v.isGenerator()) {
-      host.emplace_back();
-    } else {
-      host.push_back(v);
-    }
+    host.push_back(moved(v, c10::DeviceType::CPU, image));
     const auto* alias = op.handle.schema().arguments()[i].alias_info();
     if (alias && alias->isWrite())
       visit(v, [&](const at::Tensor& t) {

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "arguments.h"
 #include "copy.h"
 #include "generator.h"
 #include "ops.h"
@@ -224,24 +225,6 @@ at::Tensor meta_of(const at::Tensor& t) {
   return meta;
 }
 
-c10::IValue to_meta(const c10::IValue& v) {
-  if (v.isTensor()) return meta_of(v.toTensor());
-  if (v.isDevice() && v.toDevice().is_privateuseone()) return c10::Device(c10::DeviceType::Meta);
-  if (v.isTensorList()) {
-    c10::List<at::Tensor> out;
-    for (const at::Tensor& t : v.toTensorList()) out.push_back(meta_of(t));
-    return out;
-  }
-  if (v.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> out;
-    for (const std::optional<at::Tensor>& t : v.toOptionalTensorList())
-      out.push_back(t.has_value() ? std::optional<at::Tensor>(meta_of(*t)) : std::nullopt);
-    return out;
-  }
-  if (v.isGenerator()) return c10::IValue();
-  return v;
-}
-
 OutMeta describe_out(const at::Tensor& t, int alias) {
   if (!t.defined()) return {alias, true, c10::ScalarType::Undefined, {}, {}};
   if (t.layout() != c10::kStrided) refuse_layout("sparse");
@@ -258,7 +241,7 @@ std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
   for (size_t i = 0; i < op.nargs; ++i) {
     if (args[i].isTensor() && args[i].toTensor().defined())
       largest = std::max<uint64_t>(largest, args[i].toTensor().numel());
-    stack.push_back(to_meta(args[i]));
+    stack.push_back(moved(args[i], c10::DeviceType::Meta, meta_of));
   }
   {
     at::AutoDispatchBelowADInplaceOrView guard;
@@ -382,7 +365,7 @@ void record_view(const OpEntry& op, torch::jit::Stack* stack) {
   at::Tensor flat = at::detail::empty_strided_meta({static_cast<int64_t>(base.storage().nbytes()) / itemsize}, {1},
                                                    base.scalar_type());
   metas.emplace_back(flat.as_strided(base.sizes(), base.strides(), base.storage_offset()));
-  for (size_t i = 1; i < op.nargs; ++i) metas.push_back(to_meta(torch::jit::peek(*stack, i, op.nargs)));
+  for (size_t i = 1; i < op.nargs; ++i) metas.push_back(moved(torch::jit::peek(*stack, i, op.nargs), c10::DeviceType::Meta, meta_of));
   {
     at::AutoDispatchBelowADInplaceOrView guard;
     op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &metas);

@@ -6,6 +6,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "arguments.h"
+
 namespace lazy {
 namespace {
 
@@ -123,27 +125,7 @@ void raise_as_eager(const OpEntry& op, const c10::IValue* args, std::exception_p
     return at::empty_strided(t.sizes(), t.strides(), at::TensorOptions().dtype(t.scalar_type())).zero_();
   };
   torch::jit::Stack stack;
-  for (size_t i = 0; i < op.nargs; ++i) {
-    const auto& v = args[i];
-    if (v.isTensor()) {
-      stack.emplace_back(dummy(v.toTensor()));
-    } else if (v.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& t : v.toTensorList()) list.push_back(dummy(t));
-      stack.emplace_back(list);
-    } else if (v.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& t : v.toOptionalTensorList())
-        list.push_back(t.has_value() ? std::optional<at::Tensor>(dummy(*t)) : std::nullopt);
-      stack.emplace_back(list);
-    } else if (v.isDevice() && v.toDevice().is_privateuseone()) {
-      stack.emplace_back(c10::Device(c10::DeviceType::CPU));
-    } else if (v.isGenerator()) {
-      stack.emplace_back();
-    } else {
-      stack.push_back(v);
-    }
-  }
+  for (size_t i = 0; i < op.nargs; ++i) stack.push_back(moved(args[i], c10::DeviceType::CPU, dummy));
   at::AutoDispatchBelowADInplaceOrView guard;
   op.handle.callBoxed(&stack);
 }

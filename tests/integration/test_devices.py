@@ -252,6 +252,19 @@ assert os.wait()[1] == 0
     run_python(program, {})
 
 
+@pytest.mark.parametrize("driver", ["opencl", "simgpu"])
+def test_a_script_may_end_while_the_device_works(driver, tmp_path):
+    """What nobody waits for is dropped at the end of a script, and the process ends well."""
+    program = """
+import torch
+x = torch.rand(8, 8, device="lazy")
+for i in range(700):
+    x = torch.tanh(x @ x) + 0.1 * i
+torch.lazy.Event().record()
+"""
+    run_python(program, {"LAZY_DRIVER": driver, "LAZY_CACHE_DIR": str(tmp_path)})
+
+
 def test_import_is_cheap():
     """`import torch` costs at most 100 ms more with the package installed, and imports no compiler and no driver."""
     program = """
