@@ -176,3 +176,16 @@ def test_cheap_values_are_computed_again() -> None:
 
     _, mlir = run(layer_norm, rows(4, 1024), 1, "f32", {}, in_place=True)
     assert "memref.alloca" not in mlir
+
+
+def test_what_is_read_once_a_row_does_not_turn_the_walk() -> None:
+    """A bias gradient: channels lie side by side in the results, but far apart in the data, which vectors follow."""
+
+    def write(c: Case) -> None:
+        total = c.input(rows(3, 32, 5, 48)).sum([0, 2, 3])
+        c.output(c.input(rows(32)) + total)
+        c.output(total)
+
+    plan = build(write).check(launches=1)
+    assert "vector.load" in plan.kernels[0].mlir
+    assert "vector.from_elements" not in plan.kernels[0].mlir
