@@ -90,6 +90,10 @@ class Emitter:
             for i in range(self.width):
                 k.store(buf, k.lane(index, i), k.lane(value, i))
 
+    def memory(self, store: Store) -> tuple[Buf, V]:
+        """Where a store writes."""
+        return self._buffers[store.buffer], self.address(store.offset, store.expr)
+
     def address(self, offset: int | None, expr: Expr, lanes: bool = False) -> V:
         """The element number of an access, for each lane if `lanes`."""
         at = self.index(expr, lanes)

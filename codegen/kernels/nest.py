@@ -3,20 +3,22 @@
 A work item owns one point of the parallel variables, or `width` of them along the vector. Reductions
 run in phases: a phase is one walk over the reduced variables that feeds all reductions whose operands are known by
 then; values that do not vary along the walk are computed between the phases. On GPU-like devices the lanes of a
-work-group share a row.
+work-group share a row. What a walk computes at some cost and a later one needs is kept (`codegen.kernels.kept`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
 from codegen.builder import Buf, Builder, V
 from codegen.emit import Emitter, needs, operands
 from codegen.index import Expr, Var
-from codegen.kernels import reduction
+from codegen.kernels import kept, reduction
+from codegen.kernels.kept import Kept
 from codegen.kernels.rows import locate
 from codegen.loops import Program, Store
 from codegen.nesting import Nest, arrange, element_bytes, lanes
@@ -57,6 +59,8 @@ class _Phase:
 
     reductions: list[int] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
+    writes: list[Kept] = field(default_factory=list)
+    reads: list[Kept] = field(default_factory=list)
 
 
 class _Nest:
@@ -73,6 +77,9 @@ class _Nest:
         self.k = Builder(name, 64 if self.program.wide else 32, (self.local, 1, 1) if self.lanes > 1 else None)
         self.emitter = Emitter(self.k, self.program, nest.vector)
         self._levels()
+        self.arrays: list[str] = []
+        if nest.reduced and nest.vector:
+            self._keep(nest.vector, caps)
 
     def _block(self, var: Var) -> int:
         """How many values of a parallel variable one work item takes."""
@@ -116,6 +123,36 @@ class _Nest:
         for s, n in zip(full, at, strict=True):
             self.phases[min(n, len(self.phases) - 1)].stores.append(s)
         self.row_stores = [s for s in program.stores if s not in full]
+
+    def _keep(self, vector: Var, caps: Any) -> None:
+        """Which values the walks keep for later ones, and where."""
+        program = self.program
+        values = kept.choose(
+            program,
+            [w and vector in d for w, d in zip(self.walks, program.dependence, strict=True)],
+            [self._roots(phase) for phase in self.phases],
+            lambda instr: kept.ops(instr, vector, self.width),
+            kept.worth(caps),
+        )
+        room = kept.room(caps, self.lanes)
+        stores = [phase.stores for phase in self.phases]
+        values, self.arrays = kept.place(program, vector, values, stores, self._elements(self.width), room)
+        for n, phase in enumerate(self.phases):
+            phase.writes = [v for v in values if v.first == n and not self._written(v, phase)]
+            phase.reads = [v for v in values if v.first < n <= v.last]
+
+    def _written(self, value: Kept, phase: _Phase) -> bool:
+        """Whether the place of a kept value is an output that is this value."""
+        return isinstance(value.place, Store) and value.place.value == value.id and value.place in phase.stores
+
+    def _roots(self, phase: _Phase) -> list[int]:
+        """The instructions whose values a walk is for."""
+        return [self.program.reductions[r].value for r in phase.reductions] + [s.value for s in phase.stores]
+
+    def _elements(self, width: int) -> int:
+        """Elements of a row, or of `width` rows side by side: a power of two, so that lengths may share a kernel."""
+        points = prod(v.size for v in self.nest.reduced) * (width if self.across_items else 1)
+        return 1 << (points - 1).bit_length()
 
     def _item(self, item: V) -> None:
         """The points of a work item: a vector, within a tile if there is one."""
@@ -188,7 +225,10 @@ class _Nest:
 
     def _rows(self) -> None:
         """The phases, then what is stored once a row."""
+        memory = self.k.local if self.lanes > 1 else self.k.private
+        self.kept = [memory(dtype, self._elements(self.emitter.width)) for dtype in self.arrays]
         for phase in self.phases:
+            self.emitter.staged = {v.id: partial(self._read, v) for v in phase.reads}
             self._prepare(phase)
             if not self.nest.reduced:
                 self._visit(phase, [])
@@ -204,7 +244,7 @@ class _Nest:
 
     def _prepare(self, phase: _Phase) -> None:
         """Emit what the walk needs but does not change."""
-        roots = [self.program.reductions[r].value for r in phase.reductions] + [s.value for s in phase.stores]
+        roots = self._roots(phase)
         width = self.emitter.width
         if not self.across_items:
             self.emitter.width = 1
@@ -270,8 +310,29 @@ class _Nest:
             if r.fn.startswith("arg"):
                 position = k.broadcast(emitter.index(r.position, emitter._varies(r.position)), width)
             result += reduction.step(k, r.fn, values, value, position)
+        keeping = [(v, emitter.value(v.id)) for v in phase.writes]
         emitter.store_all(phase.stores)
+        for kept_value, value in keeping:
+            self._write(kept_value, value)
         return result
+
+    def _read(self, value: Kept) -> V:
+        """What a walk before this one kept of the point, or of the vector."""
+        buf, at = self._kept_at(value)
+        return self.k.load(buf, at, self.emitter.width)
+
+    def _write(self, value: Kept, now: V) -> None:
+        buf, at = self._kept_at(value)
+        self.k.store(buf, at, self.k.broadcast(now, self.emitter.width))
+
+    def _kept_at(self, value: Kept) -> tuple[Buf, V]:
+        """The memory of a kept value, and where in it the point is."""
+        emitter, at = self.emitter, self.k.const(0, "index")
+        if isinstance(value.place, Store):
+            return emitter.memory(value.place)
+        for var in self.nest.reduced:
+            at = at * emitter.size(var.size) + emitter.env[var]
+        return self.kept[value.place], at * emitter.width if self.across_items else at
 
 
 def _split(reductions: list[Any], values: list[V]) -> list[list[V]]:

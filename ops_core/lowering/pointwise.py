@@ -263,9 +263,9 @@ def _pow(self, exponent):
         return self | ~exponent if isinstance(exponent, Arr) else (self if exponent else A.full_like(self, True))
     if isinstance(exponent, Arr):
         return A.map_("pow", self, exponent)
-    powers = {0.5: lambda: A.map_("sqrt", self), 2: lambda: self * self, 3: lambda: self * self * self,
+    powers = {0.5: lambda: A.map_("sqrt", self), 1: lambda: self, 2: lambda: self * self, 3: lambda: self * self * self,
               -0.5: lambda: A.map_("rsqrt", self), -1: lambda: 1.0 / self, -2: lambda: 1.0 / (self * self)}  # fmt: skip
-    allowed = self.is_float or exponent in (2, 3)
+    allowed = self.is_float or exponent in (1, 2, 3)
     return powers[exponent]() if allowed and exponent in powers else A.map_("pow", self, exponent)
 
 

@@ -5,6 +5,8 @@ import itertools
 import pytest
 import torch
 
+import lazy_backend
+
 DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32)
 NAN, INF = float("nan"), float("inf")
 
@@ -37,6 +39,24 @@ def test_special_values_through_binary_ops(agrees, op):
         return getattr(torch, op)(a, b), a < b, a == b, a != b
 
     agrees(program)
+
+
+@pytest.mark.parametrize("exponent", [-2, -1, -0.5, 0, 0.5, 1, 1.0, 2, 3, 2.5])
+def test_special_values_to_a_fixed_power(agrees, exponent):
+    values = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1.5, -2.0, 1e-42])
+    agrees(lambda device: values.to(device) ** exponent)
+    if exponent >= 0:
+        agrees(lambda device: torch.tensor([-3, 0, 2, 7]).to(device) ** exponent)
+
+
+def test_the_gradient_of_a_square_computes_no_power(device):
+    if device == "cpu":
+        pytest.skip("the cpu compiles nothing")
+    x = torch.arange(5.0, device=device).requires_grad_()
+    (grad,) = torch.autograd.grad(x.pow(2).sum(), x)
+    assert grad.tolist() == [0, 2, 4, 6, 8]
+    report = lazy_backend.explain(lambda: torch.autograd.grad(x.pow(2).sum(), x))
+    assert "pow" not in "".join(kernel.source for window in report.windows for kernel in window.kernels)
 
 
 UNARY = (
