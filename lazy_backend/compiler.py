@@ -247,9 +247,11 @@ def interpretable(window: Window) -> frozenset[int]:
 def on_device_only(node: WindowNode) -> bool:
     """Whether the host has no such kernel: it would draw other numbers, or knows nothing of the op."""
     draws = node.seed is not None and not (node.op in _ATTENTION and node.args[_ATTENTION[node.op]] == 0)
-    return draws or node.op in custom.KERNELS or "_thnn_fused" in node.op
+    return draws or node.op in custom.KERNELS or any(name in node.op for name in _DEVICES_ONLY)
 
 
+# Parts of the names of ops that the CPU has no kernel for.
+_DEVICES_ONLY = ("_thnn_fused", "lazy_backend.recurrence")
 # Ops that draw only where their dropout, the argument of this number, is not 0.
 _ATTENTION = {"aten._scaled_dot_product_fused_attention_overrideable.default": 4}
 
