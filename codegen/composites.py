@@ -10,7 +10,7 @@ from codegen.kernels.attention import AttentionSpec, Bind, attention, claims
 from codegen.kernels.attention_backward import Gradients, attention_backward
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.recurrence import Recurrence, recurrence, recurrence_backward
-from codegen.kernels.step import Step, Steps
+from codegen.kernels.step import Steps
 from ops_core.composites import PREFIX
 from ops_core.ir import Graph, Node, Value
 from ops_core.lowering.recurrence import CELLS
@@ -89,7 +89,7 @@ def _absent(k: Builder) -> Any:
 
 
 def _recurrence_claimed(node: Node, caps: Any, used: set[Value]) -> bool:
-    """On CPUs: a row of the batch is a lot of work for one of their units, and waits for nothing. A GPU has a kernel a step."""
+    """On CPUs: a row of the batch is work enough for one of their units, and waits for no other."""
     return bool(caps.is_cpu)
 
 
@@ -102,7 +102,7 @@ def _recurrence(name: str, node: Node, sources: Sequence[Source], sinks: Mapping
     else:
         inputs = ["gates", "hidden", "weight", *["memory"] * (kind == "lstm"), *["bias"] * node.attrs["biased"]]
         outputs = ["out", "saved", *["last"] * (kind == "lstm")]
-    places = {n: f"in{i}" for i, n in enumerate(inputs)} | {outputs[i]: f"out{i}" for i in sinks}
+    places: dict[Any, str] = {n: f"in{i}" for i, n in enumerate(inputs)} | {outputs[i]: f"out{i}" for i in sinks}
     binds: dict[str, Bind] = dict(zip(inputs, (s.bind for s in sources), strict=True))
     binds |= {outputs[i]: sink.bind for i, sink in sinks.items()}
     (steps, batch, _), (_, size) = node.outputs[0].shape, node.inputs[2].shape
@@ -112,8 +112,7 @@ def _recurrence(name: str, node: Node, sources: Sequence[Source], sinks: Mapping
         weight.contiguous((1, 0), caps.vector_bytes // 4), _index_bits(sources, sinks),
     )  # fmt: skip
     made = (recurrence_backward if backward else recurrence)(name, spec, caps)
-    steps_ = [Step(s.name, s.mlir, tuple(a if isinstance(a, int) else places[a] for a in s.args), *s[3:]) for s in made.steps]
-    return Steps(steps_, made.temps)
+    return Steps([step._replace(args=tuple(places.get(a, a) for a in step.args)) for step in made.steps], made.temps)
 
 
 class _Template(NamedTuple):

@@ -30,8 +30,7 @@ Read = Callable[..., V]
 
 
 class Recurrence(NamedTuple):
-    """One layer: T `steps`, B rows (`batch`), states of `size` elements of `dtype`; `across`: the weight lies
-    with the terms of a product (dim 1 of H, forward) contiguous."""
+    """One layer: T `steps`, B rows (`batch`), states of `size` elements of `dtype`."""
 
     kind: str
     steps: int
@@ -84,7 +83,8 @@ class Tiles(NamedTuple):
 
     def row(self, k: Builder, tile: V) -> V:
         """The first row of a tile of this work item, moved back at the end."""
-        return at_most(k, k.global_id(0) * self.block + tile * self.rows, self.batch - self.rows, self.batch, self.block)
+        first = k.global_id(0) * self.block + tile * self.rows
+        return at_most(k, first, self.batch - self.rows, self.batch, self.block)
 
 
 def tiles(spec: Recurrence, blocks: int, depth: int, caps: Any) -> Tiles:
@@ -159,9 +159,7 @@ def sums(k: Builder, t: Tiles, weights: Buf, states: States, panel: V, at: V, in
     return loop.results
 
 
-def each_vector(
-    k: Builder, t: Tiles, put: Callable[[V, V, V], None], columns: int | None = None
-) -> None:
+def each_vector(k: Builder, t: Tiles, put: Callable[[V, V, V], None]) -> None:
     """put(row of the work item, row of the batch, column) for all vectors of all rows of a work item."""
     with k.for_(0, t.block // t.rows) as tile, k.for_(0, t.rows) as r, k.for_(0, ceil(t.size / t.width)) as v:
         column = at_most(k, v.iv * t.width, t.size - t.width, t.size, t.width)
@@ -172,8 +170,7 @@ def walk(
     k: Builder, spec: Recurrence, t: Tiles, weights: Buf, states: Sequence[States], init: Callable[[V, int], V],
     cell: Callable[[V, V, V, V, list[V]], None], backwards: bool,
 ) -> None:  # fmt: skip
-    """All steps: cell(time, row of the work item, row of the batch, column, the blocks' sums). init: of a sum, by column
-    and block."""
+    """All steps: cell(time, row of the work item, row of the batch, column, sums by block). init: by column, block."""
     tile_of_sums = k.private(spec.sums, t.rows * t.line)
     with k.for_(0, spec.steps) as step:
         time = step.iv if not backwards else spec.steps - 1 - step.iv
@@ -244,7 +241,7 @@ def recurrence(name: str, spec: Recurrence, caps: Any) -> Steps:
 
 
 def recurrence_backward(name: str, spec: Recurrence, caps: Any) -> Steps:
-    """Reads grad, saved, weight, grad_memory (optional); writes dx, dh (gru), carry (lstm, gru): those that are bound."""
+    """Reads grad, saved, weight, grad_memory (optional); writes what is bound of dx, dh (gru), carry (lstm, gru)."""
     kind = CELLS[spec.kind]
     t = tiles(spec, 1, kind.gates * spec.size, caps)
     k = Builder(f"{name}_walk", spec.index_bits, (1, 1, 1))

@@ -111,9 +111,11 @@ def _in_order(steps: dict[int, Arr]) -> Arr:
 
 
 @composite
-def recurrence(gates: Arr, hidden: Arr, weight: Arr, *rest: Arr, kind: str, biased: bool, reverse: bool) -> tuple[Arr, ...]:
-    """gates (T, B, gates * H), hidden (B, H), weight (gates * H, H), rest: the memory (B, H) of an lstm, then a bias
-    (gates * H) if `biased` -> states (T, B, H), what backward needs (T, B, saved * H), an lstm's last memory (B, H)."""
+def recurrence(
+    gates: Arr, hidden: Arr, weight: Arr, *rest: Arr, kind: str, biased: bool, reverse: bool
+) -> tuple[Arr, ...]:
+    """gates (T, B, gates * H), hidden (B, H), weight (gates * H, H), rest: an lstm's memory (B, H), then, if `biased`,
+    a bias (gates * H) -> states (T, B, H), what backward needs (T, B, saved * H), an lstm's last memory (B, H)."""
     cell, dtype, steps = CELLS[kind], hidden.dtype, gates.shape[0]
     memory = rest[0] if kind == "lstm" else None
     across = up(weight).transpose(0, 1)
@@ -129,10 +131,12 @@ def recurrence(gates: Arr, hidden: Arr, weight: Arr, *rest: Arr, kind: str, bias
 
 
 @composite
-def recurrence_backward(grad: Arr, saved: Arr, weight: Arr, *grad_cell: Arr, kind: str, reverse: bool) -> tuple[Arr, ...]:
+def recurrence_backward(
+    grad: Arr, saved: Arr, weight: Arr, *grad_cell: Arr, kind: str, reverse: bool
+) -> tuple[Arr, ...]:
     """grad (T, B, H), saved and weight as in `recurrence`, grad_cell (B, H) of an lstm's last memory, if it has one ->
     gradients of the gates (T, B, gates * H), of the hidden products (gru only), the first step's carry (lstm, gru)."""
-    cell, dtype, (steps, *state) = CELLS[kind], grad.dtype, grad.shape
+    cell, dtype, steps = CELLS[kind], grad.dtype, grad.shape[0]
     carry = up(grad_cell[0]) if grad_cell else A.full_like(up(grad.select(0, 0)), 0) if cell.carries else None
     back: Arr | None = None
     xs, hs = {}, {}
