@@ -121,8 +121,7 @@ struct Layer : torch::autograd::Function<Layer> {
                                const Tensor& input_weight, const Tensor& weight, const OptionalTensor& input_bias,
                                const OptionalTensor& bias, int64_t kind, bool reverse) {
     const Tensor x = rows(input), w = input_weight.t();
-    const Tensor product = at::mm(x, w);
-    const Tensor gates = input_bias ? product + *input_bias : product;
+    const Tensor gates = input_bias ? at::addmm(*input_bias, x, w) : at::mm(x, w);
     auto [out, saved, last] = recurrence(gates.view({input.size(0), input.size(1), -1}), hidden, cell, weight, bias,
                                          kShapes[kind].name, reverse);
     ctx->saved_data["kind"] = kind;

@@ -22,7 +22,7 @@ VARIANTS = {
 
 
 def gradients(device, kind, steps=5, batch=4, width=7, size=12, dtype=torch.float32, given=True, **options):
-    """Output, last states and all gradients of one layer stack on a device, computed in `dtype` from the same numbers."""
+    """Output, last states and all gradients of one layer stack on a device, in `dtype`, from the same numbers."""
     torch.manual_seed(0)
     layer = KINDS[kind](width, size, **options).to(dtype).to(device)
     shape = (batch, steps, width) if options.get("batch_first") else (steps, batch, width)
@@ -142,7 +142,7 @@ def test_what_torch_refuses(device):
     x = torch.randn(3, 2, 4).to(device)
     with pytest.raises(RuntimeError, match="Expected hidden"):
         layer(x, (torch.zeros(1, 3, 5).to(device), torch.zeros(1, 2, 5).to(device)))
-    with pytest.raises(RuntimeError, match="input.size"):
+    with pytest.raises(RuntimeError, match=r"input\.size"):
         layer(torch.randn(3, 2, 6).to(device))
 
 
