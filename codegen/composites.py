@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from codegen.builder import Builder
 from codegen.kernels.attention import AttentionSpec, Bind, attention, claims
 from codegen.kernels.attention_backward import Gradients, attention_backward
 from codegen.kernels.operand import Sink, Source
+from codegen.kernels.recurrence import Recurrence, recurrence, recurrence_backward
 from codegen.kernels.step import Steps
 from ops_core.composites import PREFIX
 from ops_core.ir import Graph, Node, Value
+from ops_core.lowering.recurrence import CELLS
 
 FORWARD, BACKWARD = PREFIX + "attention", PREFIX + "attention_backward"
+RECURRENCE, RECURRENCE_BACKWARD = PREFIX + "recurrence", PREFIX + "recurrence_backward"
 
 
 def kept(graph: Graph, caps: Any) -> set[Node]:
     """The composites of a graph that are not expanded to core ops on a device with capabilities `caps`."""
     used = {value for node in graph.nodes for value in node.inputs}
-    return {node for node in graph.nodes if node.op in _OPERANDS and _claimed(node, caps, used)}
+    return {node for node in graph.nodes if node.op in _TEMPLATES and _TEMPLATES[node.op].claimed(node, caps, used)}
 
 
-def _claimed(node: Node, caps: Any, used: set[Value]) -> bool:
+def kernels(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
+    """The launches of a composite. sinks: by number of the output; `Step.args` name "in0", "in1", .., "out0", .."""
+    return _TEMPLATES[node.op].kernels(name, node, sources, sinks, caps)
+
+
+def _index_bits(sources: Sequence[Source], sinks: Mapping[int, Sink]) -> int:
+    programs = [*(s.program for s in sources), *(s.program for s in sinks.values())]
+    return 64 if any(p.wide for p in programs) else 32
+
+
+# Attention
+
+
+def _attention_claimed(node: Node, caps: Any, used: set[Value]) -> bool:
     """Float32 attention, which is recorded as one op where it is long; a bias's gradient needs the scores in memory."""
     values = (*node.inputs, *node.outputs)
     floats = all(v.dtype == "f32" or (v.dtype == "bool" and v is _bias(node)) for v in values)
@@ -31,12 +47,10 @@ def _claimed(node: Node, caps: Any, used: set[Value]) -> bool:
     return claims(_spec(node, {}), caps)
 
 
-def kernels(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
-    """The launches of a composite. sinks: by number of the output; `Step.args` name "in0", "in1", .., "out0", .."""
+def _attention(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
     binds: dict[str, Bind] = {f"in{i}": s.bind for i, s in enumerate(sources)}
     binds |= {f"out{i}": s.bind for i, s in sinks.items()}
-    programs = [*(s.program for s in sources), *(s.program for s in sinks.values())]
-    spec = _spec(node, binds, 64 if any(p.wide for p in programs) else 32)
+    spec = _spec(node, binds, _index_bits(sources, sinks))
     if node.op == FORWARD:
         return attention(name, spec, caps)
     names = ("in0", "in4", "in5", "out0", "out1", "out2")
@@ -69,3 +83,46 @@ def _spec(node: Node, binds: Mapping[str, Bind], index_bits: int = 32) -> Attent
 
 def _absent(k: Builder) -> Any:
     raise AssertionError("a composite without its operands has no kernel")
+
+
+# Recurrent layers
+
+
+def _recurrence_claimed(node: Node, caps: Any, used: set[Value]) -> bool:
+    """On CPUs: a row of the batch is work enough for one of their units, and waits for no other."""
+    return bool(caps.is_cpu)
+
+
+def _recurrence(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
+    kind, backward = node.attrs["kind"], node.op == RECURRENCE_BACKWARD
+    cell = CELLS[kind]
+    if backward:
+        inputs = ["grad", "saved", "weight", *["grad_memory"] * (len(sources) > 3)]
+        outputs = ["dx", *["dh"] * cell.distinct, *["carry"] * cell.carries]
+    else:
+        inputs = ["gates", "hidden", "weight", *["memory"] * (kind == "lstm"), *["bias"] * node.attrs["biased"]]
+        outputs = ["out", "saved", *["last"] * (kind == "lstm")]
+    places: dict[Any, str] = {n: f"in{i}" for i, n in enumerate(inputs)} | {outputs[i]: f"out{i}" for i in sinks}
+    binds: dict[str, Bind] = dict(zip(inputs, (s.bind for s in sources), strict=True))
+    binds |= {outputs[i]: sink.bind for i, sink in sinks.items()}
+    (steps, batch, _), (_, size) = node.outputs[0].shape, node.inputs[2].shape
+    weight = sources[2]
+    spec = Recurrence(
+        kind, steps, batch, size, node.inputs[0].dtype, node.attrs["reverse"], binds,
+        weight.contiguous((1, 0), caps.vector_bytes // 4), _index_bits(sources, sinks),
+    )  # fmt: skip
+    made = (recurrence_backward if backward else recurrence)(name, spec, caps)
+    return Steps([step._replace(args=tuple(places.get(a, a) for a in step.args)) for step in made.steps], made.temps)
+
+
+class _Template(NamedTuple):
+    """What makes the launches of a composite, and whether a device is better off with them than with core ops."""
+
+    claimed: Callable[[Node, Any, set[Value]], bool]
+    kernels: Callable[..., Steps]
+
+
+_TEMPLATES = {
+    **dict.fromkeys((FORWARD, BACKWARD), _Template(_attention_claimed, _attention)),
+    **dict.fromkeys((RECURRENCE, RECURRENCE_BACKWARD), _Template(_recurrence_claimed, _recurrence)),
+}

@@ -322,7 +322,9 @@ class Fusion:
             size = prod((node.outputs or node.inputs)[0].shape)
             full = size == prod(group.domain)
             row = group.reduced and depends <= group.parallel and size == prod(v.size for v in group.parallel)
-            if group.anchor is not node and not full and not row:
+            # An anchor may have results of several sizes: a store of one fits, as the anchor itself does.
+            own = group.anchor in (node, node.inputs[0].node if node.op == "store" else node)
+            if not own and not full and not row:
                 raise Misfit
             if group.reduced and full and not depends <= group.parallel:
                 self._check_rows(group, uses.rows)

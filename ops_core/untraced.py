@@ -54,6 +54,7 @@ def _filled(cell: CellType) -> bool:
 
 
 def _until_dynamo(fn: FunctionType) -> Callable[..., Any]:
+    @untraced
     def run(*args: Any, **kwargs: Any) -> Any:
         dynamo = sys.modules.get("torch._dynamo")
         if disable := getattr(dynamo, "disable", None):

@@ -33,6 +33,7 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     pooling,
     quantize,
     random,
+    recurrence,
     reduction,
     resample,
     sampling,

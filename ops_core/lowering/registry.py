@@ -91,7 +91,7 @@ def rule(*names: str, table: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
 
     def register(fn: Rule) -> Rule:
         for name in names:
-            table[name if "." in name and name.split(".")[0] in ("aten", "prims") else f"aten.{name}"] = fn
+            table[name if name.split(".")[0] in ("aten", "prims", "lazy_backend") else f"aten.{name}"] = fn
         return fn
 
     return register
