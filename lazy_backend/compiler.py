@@ -255,10 +255,6 @@ def on_device_only(node: WindowNode) -> bool:
 _HOST_WRONG = frozenset({"aten.linalg_matrix_exp.default"})
 # Parts of the names of ops that the CPU has no kernel for.
 _DEVICES_ONLY = ("_thnn_fused", "lazy_backend.recurrence")
-
-
-# Parts of the names of ops that the CPU has no kernel for.
-_DEVICES_ONLY = ("_thnn_fused", "lazy_backend.recurrence")
 # Ops that draw only where their dropout, the argument of this number, is not 0.
 _ATTENTION = {"aten._scaled_dot_product_fused_attention_overrideable.default": 4}
 
