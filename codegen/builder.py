@@ -24,8 +24,15 @@ from dataclasses import replace
 from codegen import scalar
 from codegen.values import AXES, HALVES, Buf, Loop, Operand, V, literal, memory_type, mlir_type, type_suffix
 from ops_core.dtypes import BY_NAME
+from ops_core.sizes import Traced
 
 __all__ = ["HALVES", "Buf", "Builder", "Loop", "Operand", "V", "memory_type", "mlir_type"]
+
+
+class Mlir(str):
+    """The text of a kernel. sizes: the numbers that are its last arguments, and the dtype of each."""
+
+    sizes: tuple[tuple[int | float, str], ...] = ()
 
 
 class Builder:
@@ -39,6 +46,7 @@ class Builder:
         self._args: list[str] = []
         self._workgroup: list[str] = []
         self._constants: dict[tuple[str, str], str] = {}
+        self._sizes: dict[tuple[str, str], tuple[int | float, str]] = {}  # that vary -> the number and its argument
         self._called: dict[str, str] = {}
         self._lines: list[str] = []
         self._depth = 1
@@ -97,8 +105,11 @@ class Builder:
     # Values
 
     def const(self, value: int | float | bool, dtype: str, width: int = 1) -> V:
-        """A constant. Half types give f32, as everywhere in registers."""
+        """A constant; an argument where the value varies. Half types give f32, as everywhere in registers."""
         dtype = "f32" if dtype in HALVES else dtype
+        if isinstance(value, Traced):
+            _, name = self._sizes.setdefault((value.name, dtype), (value, f"%s{len(self._sizes)}"))
+            return self.broadcast(V(self, name, dtype), width)
         text = literal(value, dtype)
         type = mlir_type(dtype, width)
         key = (text, type)
@@ -341,31 +352,34 @@ class Builder:
         self._close()
         return results
 
-    def finish(self) -> str:
+    def finish(self) -> Mlir:
         """The text of a module that holds the kernel as one `gpu.func`, for `codegen.printer.print_kernel`."""
-        signature = f"gpu.func @{self.name}({', '.join(self._args)})"
+        sizes = [f"{name}: {mlir_type(dtype)}" for (_, dtype), (_, name) in self._sizes.items()]
+        signature = f"gpu.func @{self.name}({', '.join(self._args + sizes)})"
         if self._workgroup:
             signature += f" workgroup({', '.join(self._workgroup)})"
         signature += " kernel"
         if self.local_size:
-            sizes = ", ".join(map(str, self.local_size))
-            signature += f" attributes {{gpu.known_block_size = array<i32: {sizes}>}}"
-        return "\n".join(
-            [
-                "module attributes {gpu.container_module, "
-                f"dlti.dl_spec = #dlti.dl_spec<index = {self.index_bits} : i32>}} {{",
-                "gpu.module @kernels {",
-                *(f"func.func private @{name}{type}" for name, type in self._called.items()),
-                signature + " {",
-                *self._constant_lines(),
-                *self._lines,
-                "  gpu.return",
-                "}",
-                "}",
-                "}",
-                "",
-            ]
-        )
+            group = ", ".join(map(str, self.local_size))
+            signature += f" attributes {{gpu.known_block_size = array<i32: {group}>}}"
+        lines = [
+            "module attributes {gpu.container_module, "
+            f"dlti.dl_spec = #dlti.dl_spec<index = {self.index_bits} : i32>}} {{",
+            "gpu.module @kernels {",
+            *(f"func.func private @{name}{type}" for name, type in self._called.items()),
+            signature + " {",
+            *self._constant_lines(),
+            *self._lines,
+            "  gpu.return",
+            "}",
+            "}",
+            "}",
+            "",
+        ]
+        text = Mlir("\n".join(lines))
+        word = f"i{self.index_bits}"
+        text.sizes = tuple((n, word if dtype == "index" else dtype) for (_, dtype), (n, _) in self._sizes.items())
+        return text
 
     def finish_function(self, result: V) -> str:
         """The text of a module that holds one `func.func` returning `result`: a library function of the printer."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from codegen.builder import HALVES, Buf, Builder, V
 from codegen.index import Div, Dyn, Expr, Mod, Var
 from codegen.loops import Instr, Program, Store
+from ops_core.sizes import multiple
 
 # Functions whose result on rounded operands needs no rounding.
 EXACT = frozenset((
@@ -160,6 +161,9 @@ class Emitter:
     def _const(self, instr: Instr) -> V:
         return self.k.const(instr.data[0], instr.dtype)
 
+    def _size(self, instr: Instr) -> V:
+        return self.k.const(instr.data[0], instr.dtype)
+
     def _scalar(self, instr: Instr) -> V:
         return self._scalars[instr.data[0]]
 
@@ -196,8 +200,8 @@ class Emitter:
 
 
 _EMIT = {
-    "load": Emitter._load, "const": Emitter._const, "scalar": Emitter._scalar, "index": Emitter._index,
-    "inside": Emitter._inside, "map": Emitter._map, "mlir": Emitter._mlir,
+    "load": Emitter._load, "const": Emitter._const, "scalar": Emitter._scalar, "size": Emitter._size,
+    "index": Emitter._index, "inside": Emitter._inside, "map": Emitter._map, "mlir": Emitter._mlir,
     "acc": Emitter._acc,
 }  # fmt: skip
 
@@ -215,9 +219,9 @@ def lane_step(expr: Expr, vector: Var, width: int) -> int | None:
         elif isinstance(atom, (Div, Mod)) and vector in atom.vars:
             inner = lane_step(atom.expr, vector, width)
             others = atom.expr.const, *(f for a, f in atom.expr.terms if a != vector)
-            if inner is None or inner < 0 or vector.size % width:
+            if inner is None or inner < 0 or not multiple(vector.size, width):
                 return None
-            if inner and (atom.by % (inner * width) or any(n % (inner * width) for n in others)):
+            if inner and not all(multiple(n, inner * width) for n in (atom.by, *others)):
                 return None
             total += c * inner if isinstance(atom, Mod) else 0
     return total

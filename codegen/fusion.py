@@ -33,15 +33,16 @@ from codegen.groups import (
     identity,
     index_vars,
     memory_index,
-    nbytes,
     operand_space,
     same_view,
     space,
+    usual_bytes,
     weight,
 )  # fmt: skip
 from codegen.index import Dyn, Expr, Index, Var, contiguous
 from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index, result_index
 from ops_core.ir import Graph, Node, Value
+from ops_core.sizes import usual
 
 
 class Fusion:
@@ -360,7 +361,7 @@ class Fusion:
 
     def _check_rows(self, group: Group, again: bool, reduced: frozenset[Var] | None = None) -> None:
         """A second pass over the rows is only worth while they stay in the cache."""
-        if again and prod(v.size for v in reduced or group.reduced) > MAX_ROW:
+        if again and usual(prod(v.size for v in reduced or group.reduced)) > MAX_ROW:
             raise Misfit
 
     # Order and memory hazards
@@ -459,7 +460,7 @@ class Fusion:
         crossing = [v for v in group.reads if self.owner[v] is other]
         if any(group.reads[v] != {other.index[v]} for v in crossing):
             return False
-        rows = prod(v.size for v in other.reduced)
+        rows = usual(prod(v.size for v in other.reduced))
         if rows > MAX_ROW and any(index_vars(other.index[v]) <= other.parallel for v in crossing):
             return False
         between = self._ancestors[group.id] & ~(1 << other.id)
@@ -519,14 +520,14 @@ class Fusion:
             if value in self.inlined:
                 total, read = total + self.inlined[value][0], read + self.inlined[value][1]
             elif value.node.op in ("load", "map") or value.node.op not in INLINE:
-                read += nbytes(value)
+                read += usual_bytes(value)
             else:
                 total += weight(value.node) if value.node.op == "rand_bits" else 0
                 pending += value.node.inputs
         out = node.outputs[0]
         single = prod(out.shape) == 1
         cheap = total <= (SCALAR_RECOMPUTE_WEIGHT if single else RECOMPUTE_WEIGHT)
-        if cheap and (single or read <= nbytes(out)) and len(node.outputs) == 1:
+        if cheap and (single or read <= usual_bytes(out)) and len(node.outputs) == 1:
             self.inlined[out] = total, read
 
     def _copy_overwritten(self, node: Node) -> None:

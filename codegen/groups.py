@@ -10,6 +10,7 @@ from codegen.index import Expr, Index, Var, linear, variable
 from codegen.views import VIEWS
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Node, Value
+from ops_core.sizes import usual
 
 REDUCTIONS = frozenset(("sum", "prod", "amax", "amin", "argmax", "argmin"))
 LEAVES = frozenset(("load", "param", "full", "iota", "rand_bits"))
@@ -46,6 +47,11 @@ def weight(node: Node) -> int:
 def nbytes(value: Value) -> int:
     """Bytes of a value that lies dense in memory."""
     return prod(value.shape) * BY_NAME[value.dtype].bytes
+
+
+def usual_bytes(value: Value) -> int:
+    """The bytes by which it is decided whether a value is kept."""
+    return usual(nbytes(value))  # type: ignore[no-any-return]
 
 
 def space(shape: Iterable[int]) -> tuple[Var, ...]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import gcd
 from typing import TypeAlias
+
+from ops_core.sizes import common_divisor, multiple
 
 
 @dataclass(frozen=True)
@@ -160,12 +161,12 @@ class Expr:
     def __floordiv__(self, by: int) -> Expr:
         if by == 1:
             return self
-        whole = Expr(self.const // by, tuple((a, c // by) for a, c in self.terms if c % by == 0))
-        rest = Expr(self.const % by, tuple((a, c) for a, c in self.terms if c % by))
+        whole = Expr(self.const // by, tuple((a, c // by) for a, c in self.terms if multiple(c, by)))
+        rest = Expr(self.const % by, tuple((a, c) for a, c in self.terms if not multiple(c, by)))
         lo, hi = rest.bounds
         if lo // by == hi // by:
             return whole + lo // by
-        g = gcd(by, *(c for _, c in rest.terms))
+        g = common_divisor(by, *(c for _, c in rest.terms))
         if g > 1:
             return whole + Expr(rest.const // g, tuple((a, c // g) for a, c in rest.terms)) // (by // g)
         if not rest.const and len(rest.terms) == 1 and rest.terms[0][1] == 1 and isinstance(rest.terms[0][0], Div):
@@ -180,16 +181,16 @@ class Expr:
     def __mod__(self, by: int) -> Expr:
         if by == 1:
             return ZERO
-        rest = Expr(self.const % by, tuple((a, c % by) for a, c in self.terms if c % by))
+        rest = Expr(self.const % by, tuple((a, c % by) for a, c in self.terms if not multiple(c, by)))
         lo, hi = rest.bounds
         if lo // by == hi // by:
             return rest - lo // by * by
-        g = gcd(by, *(c for _, c in rest.terms))
+        g = common_divisor(by, *(c for _, c in rest.terms))
         if g > 1:
             return Expr(rest.const // g, tuple((a, c // g) for a, c in rest.terms)) % (by // g) * g + rest.const % g
         if not rest.const and len(rest.terms) == 1 and isinstance(rest.terms[0][0], Mod):
             inner = rest.terms[0][0]
-            if rest.terms[0][1] == 1 and inner.by % by == 0:
+            if rest.terms[0][1] == 1 and multiple(inner.by, by):
                 return inner.expr % by
         if coarse := _coarse(rest, by):
             g, high, low = coarse
@@ -221,11 +222,12 @@ def _redirect(atom: Atom, number: Callable[[int], int]) -> Atom:
 
 def _coarse(expr: Expr, by: int) -> tuple[int, Expr, Expr] | None:
     """(g, high, low) with expr = g * high + low, 0 <= low < g and g a proper divisor of `by`."""
-    for g in sorted({abs(c) for _, c in expr.terms if abs(c) > 1 and by % abs(c) == 0 and abs(c) < by}, reverse=True):
-        low = Expr(expr.const % g, tuple((a, c) for a, c in expr.terms if c % g))
+    steps = {abs(c) for _, c in expr.terms}
+    for g in sorted((c for c in steps if 1 < c < by and multiple(by, c)), reverse=True):
+        low = Expr(expr.const % g, tuple((a, c) for a, c in expr.terms if not multiple(c, g)))
         lo, hi = low.bounds
         if lo >= 0 and hi < g:
-            return g, Expr(expr.const // g, tuple((a, c // g) for a, c in expr.terms if c % g == 0)), low
+            return g, Expr(expr.const // g, tuple((a, c // g) for a, c in expr.terms if multiple(c, g))), low
     return None
 
 

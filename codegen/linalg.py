@@ -22,6 +22,7 @@ from codegen.emit import operands, registers
 from codegen.index import Atom, Div, Dyn, Expr, Var
 from codegen.loops import Instr, Program
 from ops_core.dtypes import TABLE
+from ops_core.sizes import plain
 
 PIPELINE = "builtin.module(func.func(linalg-fuse-elementwise-ops),canonicalize,cse)"
 # Conversions, and whether they take integers as unsigned.
@@ -103,7 +104,7 @@ class _Writer(Builder):
 
     def _type(self, id: int) -> str:
         """The tensor type of an instruction over its loops."""
-        return f"tensor<{''.join(f'{v.size}x' for v in self._vars(id))}{self._element(id)}>"
+        return f"tensor<{extents(self._vars(id))}{self._element(id)}>"
 
     def _operand_type(self, id: int) -> str:
         """The tensor type through which a generic reads an instruction."""
@@ -111,7 +112,7 @@ class _Writer(Builder):
 
     def _leaf(self, id: int, instr: Instr) -> None:
         name = f"%a{len(self._args)}"
-        if instr.op == "scalar":
+        if instr.op in ("scalar", "size"):
             self._scalars[id] = V(self, name, instr.dtype)
             self._args.append(f"{name}: {self._element(id)}")
         else:
@@ -133,7 +134,7 @@ class _Writer(Builder):
         tensors = list(dict.fromkeys(i for i in inputs if i in self._tensors))
         kept = [v for v in loops if not (reduction and v in self.program.reduced)]
         element = self._element(id)
-        out_type = f"tensor<{''.join(f'{v.size}x' for v in kept)}{element}>"
+        out_type = f"tensor<{extents(kept)}{element}>"
         out, result = self._name(), self._name()
         self._line(f"{out} = tensor.empty() : {out_type}")
         maps = [self._map(i, loops) for i in tensors]
@@ -142,7 +143,7 @@ class _Writer(Builder):
         silent = [v for v in loops if not any(v in self.program.dependence[i] for i in (*tensors, id))]
         if silent:  # a broadcast value is reduced: an operand that nobody reads gives these loops their extents
             extent = self._name()
-            type = f"tensor<{''.join(f'{v.size}x' for v in silent)}{element}>"
+            type = f"tensor<{extents(silent)}{element}>"
             self._line(f"{extent} = tensor.empty() : {type}")
             maps.append(affine(loops, [self._dim(v, loops) for v in silent]))
             read.append((extent, type))
@@ -181,6 +182,11 @@ class _Writer(Builder):
         return f"d{loops.index(var)}"
 
 
+def extents(vars: list[Var]) -> str:
+    """The sizes of loops in a type. No pass looks at them, and nobody who reads the program back."""
+    return "".join(f"{plain(v.size)}x" for v in vars)
+
+
 def affine(loops: list[Var], results: list[str]) -> str:
     """An affine map over loops."""
     return f"affine_map<({', '.join(f'd{i}' for i in range(len(loops)))}) -> ({', '.join(results)})>"
@@ -194,9 +200,9 @@ def expression(expr: Expr, dim: Callable[[Var], str]) -> str:
             return dim(atom)
         assert not isinstance(atom, Dyn)
         inner = expression(atom.expr, dim)
-        return f"(({inner}) {'floordiv' if isinstance(atom, Div) else 'mod'} {atom.by})"
+        return f"(({inner}) {'floordiv' if isinstance(atom, Div) else 'mod'} {plain(atom.by)})"
 
-    return " + ".join([*(f"{term(a)} * {c}" for a, c in expr.terms), str(expr.const)])
+    return " + ".join([*(f"{term(a)} * {plain(c)}" for a, c in expr.terms), str(plain(expr.const))])
 
 
 class _Reader:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from codegen.index import Dyn, Expr, Index, Var
+from ops_core.sizes import Traced
 
 
 class Instr(NamedTuple):
@@ -22,6 +23,7 @@ class Instr(NamedTuple):
     load     (buffer, offset, expr)        guard?     offset: number of an `Program.offsets` argument or None
     const    (value, text)                 -
     scalar   (number,)                     -          a run-time scalar argument
+    size     (number,)                     -          a number that comes from sizes that vary
     index    (expr,)                       -          the value of an index expression
     inside   (expr, lo, hi)                -          lo <= expr < hi
     map      (fn,)                         operands   the scalar catalogue
@@ -108,6 +110,8 @@ class Program:
 
     def const(self, value: int | float | bool, dtype: str) -> int:
         """A constant."""
+        if isinstance(value, Traced):
+            return self.emit("size", dtype, (), (value,))
         return self.emit("const", dtype, (), (value, str(value)))  # 0.0 and -0.0 are equal, their texts are not
 
     def buffer(self, ref: tuple[str, int], dtype: str) -> int:
@@ -139,8 +143,8 @@ class Program:
     @property
     def wide(self) -> bool:
         """Whether an element number may not fit in 32 bits."""
-        largest = max((e.bounds[1] for e in self.accesses()), default=0)
-        return largest + max((n for _, n in self.offsets), default=0) >= 1 << 31
+        furthest = max((n for _, n in self.offsets), default=0)
+        return any(e.bounds[1] + furthest >= 1 << 31 for e in self.accesses())
 
     def rewrite(self, vars: tuple[Var, ...], reduced: frozenset[Var], change: Callable[[Expr], Expr]) -> Program:
         """The same program over other loop variables."""

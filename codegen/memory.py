@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from codegen.plan import Temp
+from codegen.plan import Life, Temp
 
 # Bytes from which an intermediate is a piece of its own: the launches that fill and read it take far longer than the
 # allocator (0.2 us). Smaller ones share the last piece.
 OWN_PIECE = 1 << 16
-
-
-class Life(NamedTuple):
-    """A buffer of nbytes that is touched by launches first..last, inclusive."""
-
-    nbytes: int
-    first: int
-    last: int
 
 
 def pieces(lives: Sequence[Life], alignment: int) -> tuple[list[Temp], list[int]]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from codegen.index import Div, Expr, Mod, Var, variable
 from codegen.loops import Program
 from ops_core.dtypes import BY_NAME
+from ops_core.sizes import varies
 
 # A strided access of a vector costs about as much as this many contiguous ones gain.
 STRIDED_COST = 2
@@ -45,6 +46,8 @@ def element_bytes(program: Program) -> int:
 def lanes(vector: Var | None, wanted: int) -> int:
     """The greatest power of two up to `wanted` that fits the variable."""
     size = vector.size if vector else 1
+    if varies(size):
+        return wanted
     return 1 << (min(wanted, size).bit_length() - 1) if size else 1
 
 

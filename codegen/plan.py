@@ -42,6 +42,14 @@ class Temp(NamedTuple):
     nbytes: int
 
 
+class Life(NamedTuple):
+    """A buffer of nbytes that is touched by launches first..last, inclusive."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
 @dataclass
 class KernelSource:
     """One kernel. key: hex digest of its structure; equal keys are equal kernels. mlir: as the builder wrote it;
@@ -129,3 +137,4 @@ class Plan:
     launches: list[Launch | CoreCall] = field(default_factory=list)
     temps: list[Temp] = field(default_factory=list)
     pieces: list[int] = field(default_factory=list)  # bytes of each
+    lives: list[Life] = field(default_factory=list)  # of the temps, from which `codegen.memory` made their places

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from codegen.fusion import Fusion
-from codegen.groups import RECOMPUTE_WEIGHT, Group, Misfit, Uses, nbytes
+from codegen.groups import RECOMPUTE_WEIGHT, Group, Misfit, Uses, usual_bytes
 from ops_core.ir import Value
 
 # How far apart in the order of launches two readers of the same data may be to become one kernel: what the later one
@@ -40,7 +40,7 @@ class _Regroup:
         if node.op != "map" or len(node.outputs) > 1 or any(g.anchor for g in readers):
             return
         stored = any(s.inputs[0] is value and self.fusion.final(s) for s in self.fusion.owner[value].stores)
-        moved = 0 if stored else -nbytes(value)
+        moved = 0 if stored else -usual_bytes(value)
         uses: list[tuple[Group, Uses]] = []
         new: set[Value] = set()
         for group in readers:
@@ -51,10 +51,10 @@ class _Regroup:
             added = [v for v in needs.reads if v not in group.reads]
             new.update(v for v in added if not self.readers.get(v))
             loaded = {load.outputs[0]: load.attrs["slot"] for load, _ in needs.loads}
-            moved += sum(map(nbytes, added)) - nbytes(value)
-            moved += sum(nbytes(v) for v, slot in loaded.items() if slot not in group.touched)
+            moved += sum(map(usual_bytes, added)) - usual_bytes(value)
+            moved += sum(usual_bytes(v) for v, slot in loaded.items() if slot not in group.touched)
             uses.append((group, needs))
-        if moved + sum(map(nbytes, new)) > 0:
+        if moved + sum(map(usual_bytes, new)) > 0:
             return
         for group, needs in uses:
             del group.reads[value]

@@ -13,6 +13,7 @@ from ops_core.array import Arr, building, emit, emit_multi, map_, matmul, where
 from ops_core.composites import copy_node, expand_all
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
+from ops_core.sizes import usual, varies
 
 # A reduction with fewer elements runs faster in one piece than in two launches. benchmarks: loss of an MLP.
 SPLIT_ELEMENTS = 1 << 15
@@ -60,19 +61,13 @@ def _split_reduction(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Ar
     dims = node.attrs["dims"]
     if not dims or dims != tuple(range(dims[0], dims[-1] + 1)):
         return None
-    rows = prod(n for d, n in enumerate(x.shape) if d not in dims)
     size = prod(x.shape[d] for d in dims)
-    columns = dims[-1] != x.ndim - 1
-    items = max(1, rows // (caps.vector_bytes // 4)) if columns and caps.is_cpu else rows
-    wanted = caps.compute_units * (PARTS_PER_UNIT_CPU if caps.is_cpu else PARTS_PER_UNIT_GPU)
-    if items >= ENOUGH_PER_UNIT * caps.compute_units and rows * size < LARGE_ELEMENTS:
+    parts = _parts(usual(prod(n for d, n in enumerate(x.shape) if d not in dims)), usual(size), dims, x.ndim, caps)
+    if parts < 2:
         return None
-    parts = min(-(-wanted // max(items, 1)), size // PART_ELEMENTS if not columns else size // 64)
-    if parts < 2 or rows * size < SPLIT_ELEMENTS:
-        return None
-    parts = next((p for p in range(parts, 4 * parts) if size % p == 0), parts)
     at, before, after = dims[0], x.shape[: dims[0]], x.shape[dims[-1] + 1 :]
-    part = -(-size // parts)
+    # Where the size varies the last part is always short.
+    part = size // parts + 1 if varies(size) else -(-size // parts)
     x = x.reshape(*before, size, *after)
     if missing := parts * part - size:
         high = [missing if d == at else 0 for d in range(x.ndim)]
@@ -84,6 +79,19 @@ def _split_reduction(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Ar
     winner = best.arg(node.op, at, keepdim=True)
     within = x.arg(node.op, at + 1).gather(at, winner)
     return ((winner * part + within).reshape(*before, *after),)
+
+
+def _parts(rows: int, size: int, dims: tuple[int, ...], rank: int, caps: Any) -> int:
+    """Into how many parts a reduction of `size` elements to each of `rows` is split; 1: it is not."""
+    columns = dims[-1] != rank - 1
+    items = max(1, rows // (caps.vector_bytes // 4)) if columns and caps.is_cpu else rows
+    wanted = caps.compute_units * (PARTS_PER_UNIT_CPU if caps.is_cpu else PARTS_PER_UNIT_GPU)
+    if items >= ENOUGH_PER_UNIT * caps.compute_units and rows * size < LARGE_ELEMENTS:
+        return 1
+    parts = min(-(-wanted // max(items, 1)), size // PART_ELEMENTS if not columns else size // 64)
+    if parts < 2 or rows * size < SPLIT_ELEMENTS:
+        return 1
+    return next((p for p in range(parts, 4 * parts) if size % p == 0), parts)
 
 
 def _shared_factor(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | None:

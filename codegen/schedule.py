@@ -20,10 +20,11 @@ from codegen.kernels.scatter import Target
 from codegen.kernels.step import Step
 from codegen.loops import Program
 from codegen.lowering import Location, lower, lower_copy, lower_operands, lower_result
-from codegen.memory import Life, pieces
-from codegen.plan import Arg, CoreCall, KernelSource, Launch, Plan, SlotInfo, TensorRef
+from codegen.memory import pieces
+from codegen.plan import Arg, CoreCall, KernelSource, Launch, Life, Plan, SlotInfo, TensorRef
 from codegen.regroup import regroup
 from codegen.rewrite import rewrite
+from ops_core import sizes
 from ops_core.composites import PREFIX
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
@@ -37,10 +38,26 @@ class Compiled:
     args: tuple[str | int, ...]
     global_size: tuple[int, int, int]
     local_size: tuple[int, int, int]
+    sizes: tuple[tuple[int | float, str], ...]
 
 
-# Kernels by structure and device: (launches, bytes of scratch buffers).
-_cache: dict[Any, tuple[list[Compiled], list[int]]] = {}
+@dataclass
+class Known:
+    """Kernels by structure and device: (launches, bytes of scratch buffers). flat: flat forms by structure; kinds: of
+    their programs, one representative of all lengths."""
+
+    kernels: dict[Any, tuple[list[Compiled], list[int]]] = field(default_factory=dict)
+    flat: dict[Any, tuple[Program, int] | None] = field(default_factory=dict)
+    kinds: dict[Any, Program] = field(default_factory=dict)
+
+
+_known = Known()
+
+
+def known() -> Known:
+    """What is known in this process, or, while sizes are traced, of these sizes."""
+    tape = sizes.current()
+    return tape.cache.setdefault(Known, Known()) if tape else _known
 
 
 def plan(
@@ -66,10 +83,6 @@ def permuted(graph: Graph) -> dict[Value, tuple[int, ...]]:
             readings.setdefault(value, set()).add(node.attrs["dims"] if node.op == "permute" else None)
     return {value: dims for value, (dims, *others) in readings.items() if dims and not others}
 
-
-# Flat forms by structure: of programs, and one representative of all lengths.
-_flat: dict[Any, tuple[Program, int] | None] = {}
-_kinds: dict[Any, Program] = {}
 
 # How many units back a group looks for others of its kind to run with. benchmarks: optimizer step.
 BATCH_WINDOW = 64
@@ -104,6 +117,7 @@ class _Scheduler:
         self.temps: dict[int, int] = {}  # temp id -> bytes
         self.locations: dict[Value, Location] = {}
         self._kernels: dict[str, int] = {}
+        self.known = known()
         self._live = 0
 
     def plan(self) -> Plan:
@@ -141,7 +155,8 @@ class _Scheduler:
         needed = 0
         for group in groups:
             needed |= self.fusion.ancestors(group)
-        late = {g.id for g in groups if not needed >> g.id & 1 and not g.anchor and prod(g.domain) <= MAX_LATE}
+        leaves = [g for g in groups if not needed >> g.id & 1 and not g.anchor]
+        late = {g.id for g in leaves if sizes.usual(prod(g.domain)) <= MAX_LATE}
         return sorted(groups, key=lambda g: g.id in late)
 
     def _batch(self, units: list[_Unit | _Batch], group: Group, program: Program, kind: Program) -> _Batch | None:
@@ -160,12 +175,12 @@ class _Scheduler:
             sets = flat.set_count(len(members), batch.program, shared, self.caps)
             now, members = members[:sets], members[sets:]
             key = (self.caps, "flat", sets, shared, batch.program.key())
-            if key not in _cache:
+            if key not in self.known.kernels:
                 name, digest = names(key)
                 program, module = linalg.simplify(batch.program)
                 text = flat.Flat(program, sets, shared).build(name, self.caps)
                 steps = [Step(name, text, (), (0, 0, 0), (0, 0, 0))]
-                _cache[key] = self._compiled(digest, steps, module, now[0][0]), []
+                self.known.kernels[key] = self._compiled(digest, steps, module, now[0][0]), []
             lengths = [length for _, _, length in now] + [0] * (sets - len(now))
             chunk = flat.chunk_length(lengths, self.caps)
             args, last = [Arg("bytes", chunk, "i32")], []
@@ -177,8 +192,9 @@ class _Scheduler:
             groups = sum(-(-length // chunk) for length in lengths)
             origins = sorted({n.origin for group, _, _ in now for n in group.nodes})
             if groups:
-                kernel = self._kernel(_cache[key][0][0].source)
+                kernel = self._kernel(self.known.kernels[key][0][0].source)
                 size = (groups * items, 1, 1), (items, 1, 1)
+                last += [Arg("bytes", n, dtype) for n, dtype in self.known.kernels[key][0][0].sizes]
                 self.result.launches.append(Launch(kernel, args + last, *size, origins))
 
     def _locate(self) -> list[Group]:
@@ -213,12 +229,12 @@ class _Scheduler:
         if not prod(v.size for v in program.parallel):
             return
         key = (self.caps, program.key())
-        if key not in _cache:
+        if key not in self.known.kernels:
             name, digest = names(key)
             simple, module = linalg.simplify(program)
             kernel = nest.build(name, simple, self.caps)
             steps = [Step(name, kernel.mlir, ("loops",), kernel.global_size, kernel.local_size)]
-            _cache[key] = self._compiled(digest, steps, module, group), []
+            self.known.kernels[key] = self._compiled(digest, steps, module, group), []
         self._launch(key, {"loops": program}, group)
 
     def _anchored(self, group: Group) -> None:
@@ -245,11 +261,11 @@ class _Scheduler:
             programs["out"] = sink = lower(self.fusion, group, self.locations)
         anchored = Anchored(anchor, sources, Sink(sink), target)
         key = (self.caps, anchored.key())
-        if key not in _cache:
+        if key not in self.known.kernels:
             name, digest = names(key)
             simple, module = anchored.simplified()
             made = kernels(name, simple, self.caps)
-            _cache[key] = self._compiled(digest, made.steps, module, group), made.temps
+            self.known.kernels[key] = self._compiled(digest, made.steps, module, group), made.temps
         self._launch(key, programs, group)
 
     def _composite(self, group: Group, anchor: Node) -> None:
@@ -261,13 +277,14 @@ class _Scheduler:
             programs[f"out{i}"] = lower_result(value, self.locations[value])
         keys = tuple((name, program.key()) for name, program in programs.items())
         key = self.caps, anchor.op, repr(anchor.attrs), tuple(v.shape for v in anchor.inputs), keys
-        if key not in _cache:
+        if key not in self.known.kernels:
             name, digest = names(key)
             made = {name: linalg.simplify(program) for name, program in programs.items()}
             simple = [Source(made[f"in{i}"][0], s.shape) for i, s in enumerate(sources)]
             sinks = {i: Sink(made[f"out{i}"][0]) for i in outputs}
             steps = composites.kernels(name, anchor, simple, sinks, self.caps)
-            _cache[key] = self._compiled(digest, steps.steps, "".join(m for _, m in made.values()), group), steps.temps
+            module = "".join(text for _, text in made.values())
+            self.known.kernels[key] = self._compiled(digest, steps.steps, module, group), steps.temps
         self._launch(key, programs, group)
 
     def _extern(self, group: Group, anchor: Node) -> None:
@@ -294,13 +311,13 @@ class _Scheduler:
         return [
             Compiled(
                 KernelSource(f"{digest}{i}", s.name, s.mlir, language, origins, module),
-                s.args, s.global_size, s.local_size,
+                s.args, s.global_size, s.local_size, getattr(s.mlir, "sizes", ()),
             )
             for i, s in enumerate(steps)
         ]  # fmt: skip
 
     def _launch(self, key: Any, programs: Mapping[str, Program], group: Group) -> None:
-        launches, scratch = _cache[key]
+        launches, scratch = self.known.kernels[key]
         ids = [min([0, *self.temps]) - 1 - i for i in range(len(scratch))]
         self.temps.update(zip(ids, scratch, strict=True))
         word = "i64" if any(p.wide for p in programs.values()) else "i32"
@@ -312,6 +329,7 @@ class _Scheduler:
                     args.append(Arg("temp", ids[name]))
                 else:
                     args += arguments(programs[name], word)
+            args += [Arg("bytes", n, dtype) for n, dtype in compiled.sizes]
             kernel = self._kernel(compiled.source)
             self.result.launches.append(Launch(kernel, args, compiled.global_size, compiled.local_size, origins))
 
@@ -328,18 +346,19 @@ class _Scheduler:
             for id in launch.temps():
                 uses.setdefault(id, []).append(at)
         numbers = {id: n for n, id in enumerate(uses)}
-        lives = [Life(self.temps[id], at[0], at[-1]) for id, at in uses.items()]
+        self.result.lives = [Life(self.temps[id], at[0], at[-1]) for id, at in uses.items()]
+        lives = [life._replace(nbytes=sizes.plain(life.nbytes)) for life in self.result.lives]
         self.result.temps, self.result.pieces = pieces(lives, self.caps.mem_alignment)
         self.result.launches = [launch.renumbered(numbers) for launch in self.result.launches]
 
 
 def _flattened(program: Program) -> tuple[Program, int] | None:
     """The flat form of a program, one object for all lengths, and its length."""
-    key = program.key()
-    if key not in _flat:
+    key, all = program.key(), known()
+    if key not in all.flat:
         found = flat.flatten(program)
-        _flat[key] = found and (_kinds.setdefault(found[0].key(), found[0]), found[1])
-    return _flat[key]
+        all.flat[key] = found and (all.kinds.setdefault(found[0].key(), found[0]), found[1])
+    return all.flat[key]
 
 
 def names(key: Any) -> tuple[str, str]:

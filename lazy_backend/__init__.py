@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import sys
 from typing import Any
 
 __all__ = ["causes", "explain", "kernel", "precompile", "report"]
@@ -56,6 +57,8 @@ def _compile(window: dict) -> dict:
     if archive.recording is None and explain.captured is None:
         if rung := background.rung(window):
             return rung
+        if "lazy_backend.compiler" in sys.modules and (plan := sys.modules["lazy_backend.compiler"].foretold(window)):
+            return plan
         plan = archive.plan(window) or (None if profile.active else plans.remembered(window))
         if plan:
             for _ in range(background.built(window)):

@@ -21,7 +21,7 @@ from typing import Any
 
 from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
-from codegen.plan import Arg, CoreCall, Launch, Plan
+from codegen.plan import Arg, CoreCall, Launch, Life, Plan
 from codegen.printer import print_kernel
 from lazy_backend import _C, archive, background, cache, config, custom, entries, identity, plans
 from lazy_backend.core_steps import core_step, core_steps
@@ -29,7 +29,9 @@ from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.kernels import Asked, NoCompile, described, library_handle, loaded
 from lazy_backend.reports import compiles, explain, profile
-from lazy_backend.variants import MIN_RUNS, Family
+from lazy_backend.sized import Untraceable, numbers
+from lazy_backend.variants import MIN_RUNS, Family, Variant
+from ops_core import sizes
 from ops_core.ir import Node
 
 log = logging.getLogger("lazy_backend.compile")
@@ -103,10 +105,12 @@ def capture(window: Window, made: list[Plan], steps: list[tuple]) -> None:
 
 def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     """The plan of a window, as plain objects for csrc/module.cpp: compiled, or the rung below it for now."""
-    window = Window.from_recorded(source)
     if len(_families) >= MAX_FAMILIES:
         _families.clear()
     family = _families.setdefault(source["structure"], Family())
+    if plan := traced(source, family):
+        return plan
+    window = Window.from_recorded(source)
     family.meet(window)
     if archive.recording is not None:
         plan = compiled(source, window, family)
@@ -118,6 +122,35 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
         if config.COMPILE.get() == "async" and (host := interpretable(window)) and background.takes(source):
             return left_to_background(source, window, family, host)
     return compiled(source, window, family)
+
+
+def foretold(source: dict[str, Any]) -> dict[str, Any] | None:
+    """The plan of a window of other sizes than its structure came with, if a trace gives it."""
+    family = _families.get(source["structure"])
+    if family is None or not family.traces.believed or profile.active:
+        return None
+    return family.traces.foretold(numbers(source))
+
+
+def traced(source: dict[str, Any], family: Family) -> dict[str, Any] | None:
+    """The window's plan from a new trace of its structure, or None where that is not for such a window."""
+    watched = archive.recording is not None or explain.captured is not None or profile.active
+    if watched or config.COMPILE.get() != "sync" or capabilities(source["device"]).level == 1:
+        return None
+
+    def compile(window: Window) -> dict[str, Any]:
+        with _compiling, deep_recursion():
+            compiles.note(source)
+            return fused(window, family)
+
+    try:
+        return family.traces.plan(source, compile)
+    except (NoCompile, FallbackForbidden):
+        raise
+    except Exception:
+        log.exception("a window could not be traced; its first op is %s", source["nodes"][0][4])
+        family.traces.give_up()
+        return None
 
 
 class FallbackForbidden(NotImplementedError):
@@ -177,19 +210,26 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
 
     interpreted: nodes that run on the host though they have one.
     """
-    family.compiled += 1
+    tracing = sizes.current() is not None
+    family.compiled += not tracing
     steps: list[tuple] = []
     made: list[Plan] = []
+    lives: list[list[Life]] = []  # of the intermediates of each segment
     numbers: dict[int, int] = {}  # of steps, for a profile
     pieces: list[int] = []  # bytes of each piece of memory for intermediates,
     temps: list[tuple[int, int]] = []  # and the piece and offset of each intermediate, of all segments
     segments, checks, statics = functionalize(window, interpreted)
+    if tracing and statics:
+        raise Untraceable("it depends on the value of a scalar")
     for op, names in statics:
         identity.mark_static(op, names)
+    found = [tuple(check) for check in checks]
     for segment in segments:
         if segment.host_node in interpreted:
             steps.append(("interpret", segment.host_node))
             continue
+        if tracing and segment.host_node is not None:
+            raise Untraceable("an op of it runs on the host, or has no lowering for sizes that vary")
         if segment.host_node is not None:
             node = window.nodes[segment.host_node]
             if node.op in custom.KERNELS:
@@ -213,13 +253,16 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
             plan = schedule.plan(segment.graph, window.slot_infos(), caps, functools.partial(extern, window.device))
             added = launches(plan, window, family, len(temps))
             made.append(plan)
+            lives.append(plan.lives)
         if profile.active:
             numbers |= enumerate(profile.numbers(window, plan, added), len(steps))
         steps += added
         temps += [(len(pieces) + temp.piece, temp.offset) for temp in plan.temps]
         pieces += plan.pieces
+    if tracing:
+        alignment = capabilities(window.device).mem_alignment
+        return {"lives": lives, "alignment": alignment, "steps": steps, "checks": found}
     capture(window, made, steps)
-    found = [tuple(check) for check in checks]
     profiled = {"numbers": [numbers.get(i, 0) for i in range(len(steps))]} if numbers else {}
     return {"pieces": pieces, "temps": temps, "steps": steps, "checks": found, "once": bool(statics), **profiled}
 
@@ -276,7 +319,8 @@ def left_to_background(source: dict[str, Any], window: Window, family: Family, h
 def launches(plan: Plan, window: Window, family: Family, first: int) -> list[tuple]:
     """The plan's launches with kernels loaded. first: the number of the plan's first temp in the window."""
     steps = []
-    variants = [family.variant(source.mlir, source.name) for source in plan.kernels]
+    traced = sizes.current() is not None  # then sizes that vary are arguments already
+    variants = [Variant(s.mlir, ()) if traced else family.variant(s.mlir, s.name) for s in plan.kernels]
     kernels = [launch for launch in plan.launches if isinstance(launch, Launch)]
     lines = {launch.kernel: window.nodes[launch.origins[0]].line for launch in kernels if launch.origins}
     wanted = [
@@ -285,6 +329,8 @@ def launches(plan: Plan, window: Window, family: Family, first: int) -> list[tup
     ]
     handles = kernel_handles(window.device, wanted)
     for launch in plan.launches:
+        if isinstance(launch, CoreCall) and traced:
+            raise Untraceable("a library takes sizes as they are")
         if isinstance(launch, CoreCall):
             steps.append(core_step(launch, first, library_handle(launch.op)))
             continue
@@ -292,6 +338,8 @@ def launches(plan: Plan, window: Window, family: Family, first: int) -> list[tup
         describe(handle, [window.nodes[i] for i in launch.origins])
         args = [recipe(arg, first) for arg in launch.args]
         args += [("bytes", value, type) for value, type in variants[launch.kernel].extra]
+        if traced and len(args) > capabilities(window.device).max_kernel_args:
+            raise Untraceable("a kernel has too many sizes for its arguments")
         steps.append(("launch", handle, launch.global_size, launch.local_size, args))
     return steps
 

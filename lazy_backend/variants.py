@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from codegen.functionalize import Window
+from lazy_backend.sized import Traces
 
 # Constants as codegen.builder writes them, at the top of the function, before any pass has folded them.
 _CONSTANT = re.compile(r"^  (%c\d+) = arith\.constant (.*)\n", re.MULTILINE)
@@ -138,6 +139,7 @@ class Family:
 
     kernels: dict[tuple, Sized] = field(default_factory=dict)
     compiled: int = 0
+    traces: Traces = field(default_factory=Traces)
     first: list[tuple] = field(default_factory=list)  # of the first window, what of each node depends on sizes
     varying: set[int] = field(default_factory=set)  # nodes whose sizes were not always those of the first window
 

@@ -15,6 +15,7 @@ from typing import Any
 from ops_core import dtypes
 from ops_core.ir import Graph, Value
 from ops_core.scalars import BY_NAME as SCALARS
+from ops_core.sizes import varies
 
 Shape = tuple[int, ...]
 Number = float | int | bool
@@ -391,6 +392,8 @@ def full(shape: Sequence[int], value: Number, dtype: str) -> Arr:
 def coerce(value: Number, dtype: str) -> Number:
     """A Python number as `dtype` holds it (integers wrap as a C cast does)."""
     k = kind(dtype)
+    if varies(value) and k != "b":
+        return value
     if k == "f":
         return float(value)
     if k == "b":

@@ -19,6 +19,7 @@ from codegen.kernels.contraction import fma
 from codegen.kernels.step import Step, Steps
 from codegen.mathlib.exponential import EXP2
 from codegen.mathlib.table import nearest, polynomial
+from ops_core.sizes import multiple, varies
 
 # Queries of a work item: the copy of a block of keys is used this often. benchmarks/kernels.py `attention`.
 QUERY_ROWS = 128
@@ -92,7 +93,7 @@ class Keys(NamedTuple):
 
     def fresh(self, k: Builder, number: V, v: int) -> V | None:
         """Which lanes are keys that no other vector has; None for all."""
-        if self.total % self.block == 0:
+        if multiple(self.total, self.block):
             return None
         return self.start(k, number, v) + k.iota(self.width) >= number * self.block + v * self.width
 
@@ -101,6 +102,11 @@ def key_blocks(count: int, caps: Any) -> Keys:
     """How `count` keys are cut into blocks."""
     width = lanes(caps, 4, count)
     return Keys(count, width, min(KEY_VECTORS, ceil(count / width)))
+
+
+def query_block(spec: AttentionSpec, rows: int, most: int) -> int:
+    """Queries that a work item has in private memory, in tiles of `rows`; the same for all numbers that vary."""
+    return most if varies(spec.queries) else min(most, ceil(spec.queries / rows) * rows)
 
 
 def row_lanes(count: int, caps: Any) -> int:
@@ -146,7 +152,7 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     """The forward kernel. caps: `Capabilities`."""
     keys = key_blocks(spec.keys, caps)
     rows = min(TILE_ROWS, spec.queries)
-    block = min(QUERY_ROWS, ceil(spec.queries / rows) * rows)
+    block = query_block(spec, rows, QUERY_ROWS)
     width = row_lanes(spec.value_depth, caps)
     offsets = column_offsets(spec.value_depth, width)
 

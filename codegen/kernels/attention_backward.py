@@ -29,6 +29,7 @@ from codegen.kernels.attention import (
     masked,
     multiply,
     power,
+    query_block,
     renamed,
     row_lanes,
     score_tile,
@@ -36,6 +37,7 @@ from codegen.kernels.attention import (
 from codegen.kernels.blocks import at_most, lanes, store_row
 from codegen.kernels.contraction import fma
 from codegen.kernels.step import Step, Steps
+from ops_core.sizes import multiple
 
 # Queries that are worked on at a time: their weights and both gradients stay in the first-level cache.
 # benchmarks/kernels.py `attention_backward`.
@@ -88,7 +90,7 @@ def attention_backward(name: str, spec: AttentionSpec, gradients: Gradients, cap
 def gradient_step(name: str, spec: AttentionSpec, gradients: Gradients, keys: Keys, parts: int, caps: Any) -> Step:
     """dk and dv of a part of the keys, and what this part adds to dq."""
     rows = min(TILE_ROWS, spec.queries)
-    block = min(QUERY_ROWS, ceil(spec.queries / rows) * rows)
+    block = query_block(spec, rows, QUERY_ROWS)
     blocks, tiles = ceil(spec.queries / block), block // rows
     depth, value_depth = spec.depth, spec.value_depth
 
@@ -137,7 +139,7 @@ def gradient_step(name: str, spec: AttentionSpec, gradients: Gradients, keys: Ke
                     number = i + r.iv
                     lse = k.load(rest, (head * spec.queries + number) * 2)
                     # A query that belongs to another tile has no weight here.
-                    lse = k.select(number >= nominal, lse, math.inf) if spec.queries % block else lse
+                    lse = lse if multiple(spec.queries, block) else k.select(number >= nominal, lse, math.inf)
                     delta = k.load(rest, (head * spec.queries + number) * 2 + 1)
                     places = [(at + r.iv) * keys.block + v * keys.width for v in range(keys.vectors)]
                     line = [k.load(m.p, p, keys.width) for p in places]
@@ -287,6 +289,6 @@ def store_keys(
     with k.for_(0, keys.vectors) as v, k.for_(0, keys.width) as lane:
         key = keys.start(k, number, v.iv) + lane.iv
         mine = key >= number * keys.block + v.iv * keys.width
-        with k.if_(mine) if keys.total % keys.block else nullcontext():
+        with nullcontext() if multiple(keys.total, keys.block) else k.if_(mine):
             base = (v.iv * keys.width + lane.iv) * depth
             store_row(k, put, buffer, base, key, zero, zero, (0, depth), width)

@@ -6,12 +6,17 @@ from collections.abc import Callable, Sequence
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.contraction import Load, Runs, Store
+from ops_core.sizes import multiple, varies
+
+# Lanes along an extent that varies: extents from here up share a kernel. benchmarks: lengths.
+VARYING_LANES = 8
 
 
 def lanes(caps: object, itemsize: int, extent: int) -> int:
     """Vector width in elements: a register's worth, or the largest power of two that `extent` holds."""
     full = max(1, caps.vector_bytes // itemsize)  # type: ignore[attr-defined]
-    return min(full, 1 << extent.bit_length() - 1)
+    full = min(full, VARYING_LANES) if varies(extent) else full
+    return next(width for width in (full >> n for n in range(full.bit_length())) if extent >= width)
 
 
 def powers_of_two(count: int) -> list[int]:
@@ -21,7 +26,7 @@ def powers_of_two(count: int) -> list[int]:
 
 def at_most(k: Builder, index: V, limit: int, extent: int, step: int) -> V:
     """The start of a tile, moved back so that it lies within [0, limit + step) where the extent is ragged."""
-    return k.map("minimum", index, limit) if extent % step else index
+    return index if multiple(extent, step) else k.map("minimum", index, limit)
 
 
 def transpose(k: Builder, rows: Sequence[V]) -> list[V]:
@@ -90,7 +95,7 @@ def store_runs(
         start = k.map("maximum", lo, first)
         stop = k.map("minimum", hi, first + valid)
         if width > 1:
-            if valid % width == 0:
+            if multiple(valid, width):
                 aligned = k.map("minimum", first + (start - first + (width - 1)) // width * width, stop)
                 put(start, aligned, 1)
                 start = aligned

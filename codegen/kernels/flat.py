@@ -14,6 +14,7 @@ from codegen.emit import Arguments, Emitter, declare
 from codegen.index import Var, variable
 from codegen.loops import Program
 from codegen.nesting import arrange, element_bytes
+from ops_core.sizes import deferred
 
 # The loop variable of all flat programs: its size is an argument, so this only says that it is long.
 ANY = Var(0, 1 << 30)
@@ -104,6 +105,10 @@ def local_size(caps: Any) -> int:
 
 def chunk_length(lengths: list[int], caps: Any) -> int:
     """Elements per work-group: less than `CHUNK` where that leaves compute units without work."""
-    share = sum(lengths) // (caps.compute_units * CHUNKS_PER_UNIT)
-    chunk = max(SMALLEST_CHUNK, min(CHUNK[bool(caps.is_cpu)], share))
+    return _chunk(lengths, caps.compute_units * CHUNKS_PER_UNIT, CHUNK[bool(caps.is_cpu)])
+
+
+@deferred
+def _chunk(lengths: list[int], chunks: int, most: int) -> int:
+    chunk = max(SMALLEST_CHUNK, min(most, sum(lengths) // chunks))
     return -(-chunk // SMALLEST_CHUNK) * SMALLEST_CHUNK

@@ -18,6 +18,7 @@ from codegen.kernels.matmul_local import local, shapes
 from codegen.kernels.matmul_registers import ITEMS_PER_UNIT, STREAM_COLUMNS, dot, panel, stream
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
+from ops_core.sizes import usual, varies
 
 # Vector registers of a CPU core by vector width in bytes: AVX-512 and SVE-512 have 32, AVX2 has 16.
 REGISTERS = {64: 32}
@@ -126,6 +127,10 @@ class MatmulSpec(NamedTuple):
         """Terms of the longest sum that one work item makes."""
         return self.piece or self.k
 
+    def usual(self) -> MatmulSpec:
+        """The spec for the sizes that choices are made for."""
+        return self._replace(batch=usual(self.batch), m=usual(self.m), n=usual(self.n), k=usual(self.k))
+
     def part(self, k: Builder, z: V) -> tuple[V, V, V]:
         """The batch of part z of batch x pieces, and its range of terms."""
         if not self.piece:
@@ -178,7 +183,25 @@ def transposed(spec: MatmulSpec) -> MatmulSpec:
 
 
 def candidates(spec: MatmulSpec, caps: Any) -> list[Tile]:
-    """Schedules worth timing for a spec, the heuristic's choice first."""
+    """Schedules worth timing for a spec, the heuristic's choice first. Where sizes vary, those that also fit others."""
+    found = schedules(spec.usual(), caps)
+    if varies(spec.n):
+        found = [t for t in found if t.schedule != "panel" or t.vectors == 1] or found
+    fitting = [t for t in found if fits(t, spec, caps)]
+    return fitting or schedules(spec, caps)
+
+
+def fits(tile: Tile, spec: MatmulSpec, caps: Any) -> bool:
+    """Whether a tile that was chosen for usual sizes lies within the product where sizes vary."""
+    if tile.schedule not in ("panel", "dot"):
+        return tile.schedule == "local" or not (varies(spec.m) or varies(spec.n))
+    columns = tile.vectors * (lanes(caps, spec.itemsize, spec.n) if tile.schedule == "panel" else 1)
+    rows_fit = not varies(spec.m) or tile.rows <= spec.m
+    return rows_fit and (not varies(spec.n) or columns <= spec.n)
+
+
+def schedules(spec: MatmulSpec, caps: Any) -> list[Tile]:
+    """All schedules for a spec of known sizes, best first."""
     if not caps.is_cpu:
         found = [Tile("local", *shape) for shape in shapes(spec, caps)]
         return [t._replace(splits=pieces(spec, caps, t)) for t in found]

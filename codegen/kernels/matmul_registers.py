@@ -11,6 +11,7 @@ from codegen.builder import Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes, store_row, store_runs
 from codegen.kernels.contraction import Runs, Term, fma
 from codegen.kernels.step import Step, Steps
+from ops_core.sizes import deferred, multiple, varies
 
 if TYPE_CHECKING:
     from codegen.kernels.matmul import MatmulSpec, Tile
@@ -22,6 +23,7 @@ ITEMS_PER_UNIT = 4
 STREAM_COLUMNS = 2048
 
 
+@deferred
 def row_chunks(items: int, row_tiles: int, units: int) -> int:
     """Into how many parts the rows are split so that `items` x parts keep all units busy to the end."""
     best, share = 1, 0.0
@@ -40,12 +42,15 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     m, n = spec.m, spec.n
     rows, width = tile.rows, lanes(caps, spec.itemsize, n)
     span = tile.vectors * width
+    # Where columns vary there are as many as a panel has, at least; the last panel overlaps the one before.
+    single = n == span if varies(n) else n <= span
     panels, row_tiles = ceil(n / span), ceil(m / rows)
     chunks = row_chunks(spec.batch * panels, row_tiles, caps.compute_units)
     tiles_each = ceil(row_tiles / chunks)
     # A single panel may be narrower than its vectors: the last one overlaps the one before.
-    offsets = [min(v * width, n - width) if panels == 1 else v * width for v in range(tile.vectors)]
-    overhang = panels * span - n if panels > 1 else 0
+    offsets = [min(v * width, n - width) if single else v * width for v in range(tile.vectors)]
+    overhang = 0 if single or multiple(n, span) else panels * span - n
+    runs = spec.out.runs or (Runs(n, n, width) if varies(overhang) else None)
 
     k = Builder(name, spec.index_bits, (1, 1, 1))
     load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
@@ -53,11 +58,11 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     result = k.private(spec.acc, rows * span)
     number, chunk, z = k.global_id(0), k.global_id(1), k.global_id(2)
     batch, lo, hi = spec.part(k, z)
-    j = at_most(k, number * span, n - span, n if overhang else span, span)
+    j = at_most(k, number * span, n - span, n if varies(overhang) or overhang else span, span)
     base = ((z * chunks + chunk) * panels + number) * (spec.depth * span) - lo * span
     if scratch:
         with k.for_(0, tile.vectors) as v:
-            column = j + at_most(k, v.iv * width, n - width, n if panels == 1 else width, width)
+            column = j + at_most(k, v.iv * width, n - width, n if single else width, width)
             copy_block(
                 k, load_b, batch, (lo, hi), column, width, spec.b.contiguous,
                 lambda p, x: k.store(scratch, base + (p * span + v.iv * width), x),
@@ -88,10 +93,10 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                 loop.yield_(*group.results)
         for at, total in enumerate(loop.results):
             k.store(result, at // tile.vectors * span + offsets[at % tile.vectors], total)
-        with k.for_(0, rows) as row, k.if_(i + row.iv >= tiles.iv * rows) if m % rows else nullcontext():
+        with k.for_(0, rows) as row, k.if_(i + row.iv >= tiles.iv * rows) if not multiple(m, rows) else nullcontext():
             line = (k, store, result, row.iv * span, i + row.iv, z, j)
-            if spec.out.runs:
-                store_runs(*line, (number * span, j + min(span, n)), spec.out.runs)
+            if runs:
+                store_runs(*line, (number * span, j + min(span, n)), runs)
             elif not overhang:
                 store_row(*line, (0, min(span, n)), width)
             else:
@@ -135,7 +140,7 @@ def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
         k.store(result, at, total)
     with k.for_(0, rows) as r, k.for_(0, columns) as c:
         mine = (i + r.iv >= k.global_id(1) * rows) & (j + c.iv >= k.global_id(0) * columns)
-        with k.if_(mine) if m % rows or n % columns else nullcontext():
+        with nullcontext() if multiple(m, rows) and multiple(n, columns) else k.if_(mine):
             store(k.global_id(2), i + r.iv, j + c.iv, k.load(result, r.iv * columns + c.iv))
     return Steps([Step(name, k.finish(), spec.names, (column_tiles, row_tiles, parts), (1, 1, 1))], [])
 

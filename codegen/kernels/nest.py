@@ -22,6 +22,7 @@ from codegen.kernels.kept import Kept
 from codegen.kernels.rows import locate
 from codegen.loops import Program, Store
 from codegen.nesting import Nest, arrange, element_bytes, lanes
+from ops_core.sizes import deferred, multiple
 
 # Work items per work-group where nothing else decides: enough to amortise the cost of a group, small enough to balance.
 GROUP_ITEMS = 64
@@ -92,7 +93,7 @@ class _Nest:
             return Kernel(k.finish(), (self.items * self.local, 1, 1), (self.local, 1, 1))
         groups = -(-self.items // self.local)
         item = k.global_id(0)
-        if groups * self.local != self.items:
+        if not multiple(self.items, self.local):
             with k.if_(item < self.items):
                 self._item(item)
         else:
@@ -163,8 +164,8 @@ class _Nest:
             self._vector(starts)
             return
         k, start = self.k, starts[tiled]
-        end = start + TILE if tiled.size % TILE == 0 else k.map("minimum", start + TILE, tiled.size)
-        staged = self._stage(starts) if tiled.size % TILE == 0 and self._whole() else {}
+        end = start + TILE if multiple(tiled.size, TILE) else k.map("minimum", start + TILE, tiled.size)
+        staged = self._stage(starts) if multiple(tiled.size, TILE) and self._whole() else {}
         with k.for_(start, end) as loop, self.emitter.scope():
             self.emitter.env.update(starts)
             self.emitter.env[tiled] = loop.iv
@@ -173,7 +174,7 @@ class _Nest:
 
     def _whole(self) -> bool:
         """Whether all vectors are whole."""
-        return self.width > 1 and self.nest.parallel[-1].size % self.width == 0
+        return self.width > 1 and multiple(self.nest.parallel[-1].size, self.width)
 
     def _stage(self, starts: dict[Var, V]) -> dict[int, Buf]:
         """Copy the tile's part of what is contiguous along it to private memory, by vectors."""
@@ -202,10 +203,10 @@ class _Nest:
             return
         last = nest.parallel[-1]
         start = starts[last]
-        if last.size % self.width == 0:
+        if multiple(last.size, self.width):
             self._point(last, start, self.width)
             return
-        with k.if_(start <= last.size - self.width):
+        with k.if_(start + self.width <= last.size):
             self._point(last, start, self.width)
         with k.else_(), k.for_(start, last.size) as loop:
             self._point(last, loop.iv, 1)
@@ -264,7 +265,7 @@ class _Nest:
             whole = inner.size // self.width * self.width
             acc = self._loop(list(nest.reduced), phase, self._start(reductions, self.width), self.width, (0, whole))
             acc = _each(reductions, acc, lambda r, a: reduction.across(k, r.fn, a))
-            if whole < inner.size:
+            if not multiple(inner.size, self.width):
                 rest = self._start(reductions, 1)
                 rest = self._loop(list(nest.reduced), phase, rest, 1, (whole, inner.size))
                 both = zip(_split(reductions, acc), _split(reductions, rest), reductions, strict=True)
@@ -364,8 +365,14 @@ def _apart(expr: Expr, vector: Var) -> bool:
 
 def _local_size(items: int, caps: Any) -> int:
     """Work items per group: a power of two, fewer where that leaves compute units idle."""
-    size = min(GROUP_ITEMS if caps.is_cpu else 4 * GROUP_ITEMS, caps.max_work_group_size)
-    floor = 1 if caps.is_cpu else max(1, min(size, caps.subgroup_size or 32))
-    while size > floor and items < size * caps.compute_units * GROUPS_PER_UNIT:
+    most = min(GROUP_ITEMS if caps.is_cpu else 4 * GROUP_ITEMS, caps.max_work_group_size)
+    fewest = 1 if caps.is_cpu else max(1, min(most, caps.subgroup_size or 32))
+    return _halved(items, most, fewest, caps.compute_units * GROUPS_PER_UNIT)
+
+
+@deferred
+def _halved(items: int, size: int, fewest: int, groups: int) -> int:
+    """`size`, halved as long as there would be less than so many groups."""
+    while size > fewest and items < size * groups:
         size //= 2
     return max(size, 1)

@@ -29,7 +29,7 @@ def _reduced(losses: Arr, reduction: int, result: str) -> Arr:
 
 def _spread(grad: Arr, x: Arr, reduction: int) -> Arr:
     """The gradient of each element's loss."""
-    return up(grad) / float(x.numel) if reduction == MEAN else up(grad)
+    return up(grad) / x.numel if reduction == MEAN else up(grad)
 
 
 def _number(value: Any, like: Arr) -> Any:

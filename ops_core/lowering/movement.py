@@ -135,10 +135,11 @@ def _arange(end, start=0, step=1, dtype=None):
     whole = all(isinstance(v, int) for v in (start, end, step))
     name = name_of(dtype or (torch.int64 if whole else torch.get_default_dtype()))
     if name == "i64":  # integer bounds first; the other integers count in floating point
-        start, end, step = int(start), int(end), int(step)
-    count = max(0, math.ceil((end - start) / step))
+        start, end, step = (v if isinstance(v, int) else int(v) for v in (start, end, step))
+        whole = True
+    count = max(0, -((start - end) // step) if whole else math.ceil((end - start) / step))
     if A.kind(name) in "iu":
-        start, step = int(start), int(step)
+        start, step = (v if isinstance(v, int) else int(v) for v in (start, step))
     return _affine_range(count, start, step, name)
 
 

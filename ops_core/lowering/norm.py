@@ -138,7 +138,7 @@ def _batch_norm(
             writes["running_mean"] = _moving(running_mean, mean, momentum)
         if running_var is not None:
             centered = x - _channel(mean, input.ndim)
-            unbiased = (centered * centered).sum(dims) / float(max(count - 1, 0) or math.nan)
+            unbiased = (centered * centered).sum(dims) / (max(count - 1, 0) or math.nan)
             writes["running_var"] = _moving(running_var, unbiased, momentum)
     else:
         mean = running_mean.to(x.dtype)
@@ -215,8 +215,8 @@ def _batch_norm_update_stats(input, running_mean, running_var, momentum):
     if running_mean is not None:
         writes["running_mean"] = _moving(running_mean, mean, momentum)
     if running_var is not None:
-        writes["running_var"] = _moving(running_var, total / float(max(count - 1, 0) or math.nan), momentum)
-    return Effects((mean, total / float(count)), writes)
+        writes["running_var"] = _moving(running_var, total / (max(count - 1, 0) or math.nan), momentum)
+    return Effects((mean, total / count), writes)
 
 
 @rule("native_batch_norm_backward", "batch_norm_backward")

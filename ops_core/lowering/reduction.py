@@ -137,9 +137,9 @@ def variance(x: Arr, dim: Any, correction: Any, keepdim: bool) -> tuple[Arr, Arr
     centered = x - mean
     total = (centered * centered).sum(dims if dims else None, keepdim)
     if isinstance(correction, Arr):
-        divisor: Any = A.map_("maximum", float(count) - correction.to(x.dtype), 0.0)
+        divisor: Any = A.map_("maximum", count - correction.to(x.dtype), 0.0)
     else:
-        divisor = max(float(count) - (1.0 if correction is None else correction), 0.0)
+        divisor = max(count - (1 if correction is None else correction), 0)
     out = total / divisor
     return out, mean if keepdim else mean.reshape(*out.shape)
 

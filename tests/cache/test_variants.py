@@ -116,12 +116,12 @@ def decode(device, turns):
 
 
 def test_decoding_runs_one_plan_for_all_lengths(device):
-    """a cache grows by a row each turn: after some turns no plan is made, and ops of one size keep their kernels"""
+    """a cache grows by a row each turn: after some turns nothing is built, and nothing runs on the host"""
     if device == "cpu":
         pytest.skip("the cpu compiles nothing")
     rows, stats = decode(device, 23)  # at 24 rows a product would have the size of those with w
     torch.testing.assert_close(rows, decode("cpu", 23)[0], rtol=1e-4, atol=1e-5)
     late = stats[12:]
-    assert all(s["plans_compiled"] == s["plans_assembled"] == s["host_ops"] == 0 for s in late)
-    assert len({(s["windows"], s["kernels_launched"], s["ops_interpreted"]) for s in late}) == 1, "the same every turn"
-    assert late[0]["kernels_launched"] and late[0]["ops_interpreted"] < late[0]["ops"]
+    assert all(s["plans_compiled"] == s["kernels_built"] == s["host_ops"] == s["ops_interpreted"] == 0 for s in late)
+    assert len({(s["windows"], s["kernels_launched"]) for s in late}) == 1, "the same every turn"
+    assert late[0]["kernels_launched"]

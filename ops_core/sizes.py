@@ -1,0 +1,339 @@
+"""Sizes that remember how they came from the varying sizes of a window, so that one plan serves every size.
+
+While a window is traced, sizes that vary are `Size`s: ints with the value of the window at hand, whose arithmetic is
+written to a `Tape`. A comparison gives a plain bool and leaves a *guard* on the tape. What was decided for these
+sizes is right for all sizes for which the guards hold, and every number that the decisions led to can be computed for
+them from the tape. What is only a number, and decides nothing, comes from a function that is `deferred`: the tape
+calls it again.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+
+class Tape:
+    """Straight-line arithmetic over symbols v0, v1, .. and the guards that were left on it."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, str] = {}  # expression -> its name
+        self.guards: dict[str, bool] = {}
+        self.functions: dict[str, Callable[..., Any]] = {}
+        self.cache: dict[Any, Any] = {}  # of whoever caches what contains sizes
+        self.open = True
+        self._symbols = 0
+
+    def symbol(self, value: int, usual: int) -> Size:
+        """A new symbol, numbered in order of creation; all before anything is computed. usual: see `usual`."""
+        self._symbols += 1
+        return _named(value, usual, self, f"v{self._symbols - 1}")
+
+    def name(self, text: str) -> str:
+        """The name of an expression, which is computed once."""
+        return self.lines.setdefault(text, f"v{self._symbols + len(self.lines)}")
+
+    def guard(self, text: str, outcome: bool) -> None:
+        """Notes that a decision relied on `text` being `outcome`."""
+        if self.open:
+            self.guards.setdefault(text, outcome)
+
+    def compiled(self, results: Sequence[Any]) -> Callable[..., list[Any] | None]:
+        """A function of the symbols' values: the values of `results`, or None where a guard does not hold."""
+        texts = {name: text for text, name in self.lines.items()}
+        known = {f"v{i}" for i in range(self._symbols)}
+        source = [f"def evaluate({', '.join(f'v{i}' for i in range(self._symbols))}):"]
+
+        def need(text: str) -> str:
+            for name in _NAME.findall(text):
+                if name not in known:
+                    known.add(name)
+                    source.append(f"    {name} = {need(texts[name])}")
+            return text
+
+        for text, outcome in self.guards.items():
+            source.append(f"    if {'not ' if outcome else ''}({need(text)}): return None")
+        wanted = ", ".join([need(_text(result)) for result in results])
+        source.append(f"    return [{wanted}]")
+        scope: dict[str, Any] = dict(self.functions)
+        exec("\n".join(source), scope)
+        return scope["evaluate"]  # type: ignore[no-any-return]
+
+
+_NAME = re.compile(r"\bv\d+\b")
+_tape: Tape | None = None
+
+
+@contextmanager
+def tracing(tape: Tape) -> Iterator[None]:
+    """Inside, `tape` is written."""
+    global _tape
+    before, _tape = _tape, tape
+    try:
+        yield
+    finally:
+        tape.open, _tape = False, before
+
+
+def current() -> Tape | None:
+    """The tape that is being written."""
+    return _tape
+
+
+def _text(x: Any) -> str:
+    return x.name if isinstance(x, Traced) else repr(x)
+
+
+class Traced:
+    """What `Size` and `Real` share. A size is a product of an integer and of parts, names on the tape: equal products
+    have one name, and a sum takes out what its terms have in common.
+
+    usual: see `usual`.
+    """
+
+    tape: Tape
+    name: str
+    usual: Any
+    factor: int
+    parts: tuple[str, ...]
+
+
+def _named(value: Any, usual: Any, tape: Tape, name: str) -> Any:
+    """A number that is known by its name only."""
+    made: Any = Size(value) if isinstance(value, int) else Real(value)
+    made.usual, made.tape, made.name, made.factor, made.parts = usual, tape, name, 1, (name,)
+    return made
+
+
+def _product(value: int, usual: int, tape: Tape, factor: int, parts: tuple[str, ...]) -> int:
+    """The product of an integer and parts."""
+    if not parts or not factor:
+        return value
+    made = Size(value)
+    made.usual, made.tape, made.factor, made.parts = usual, tape, factor, parts
+    made.name = parts[0] if factor == 1 and len(parts) == 1 else tape.name(_spelled(factor, parts))
+    return made
+
+
+def _spelled(factor: int, parts: tuple[str, ...]) -> str:
+    return " * ".join([str(factor)] * (factor != 1 or not parts) + list(parts))
+
+
+def usual(x: Any) -> Any:
+    """What a number is for the sizes that all traces of a window know: what is only a matter of speed is decided for
+    these, alike in every trace and without a guard."""
+    return x.usual if isinstance(x, Traced) else x
+
+
+def _usually(compute: Callable[..., Any], value: Any, *args: Any) -> Any:
+    try:
+        return compute(*args)
+    except (ArithmeticError, ValueError):
+        return value
+
+
+def _operator(symbol: str, compute: Callable[[Any, Any], Any], swap: bool) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        a, b = (other, self) if swap else (self, other)
+        value = compute(plain(a), plain(b))
+        if not self.tape.open:
+            return value
+        most = _usually(compute, value, usual(a), usual(b))
+        if symbol in _RULES and isinstance(a, int) and isinstance(b, int):
+            rule = _RULES[symbol](value, most, self.tape, a, b)
+            if rule is not None:
+                return rule
+        return _named(value, most, self.tape, self.tape.name(f"({_text(a)} {symbol} {_text(b)})"))
+
+    return method
+
+
+def _terms(x: int) -> tuple[int, tuple[str, ...]]:
+    """Factor and parts."""
+    return (x.factor, x.parts) if isinstance(x, Size) else (x, ())
+
+
+def _less(parts: tuple[str, ...], by: Sequence[str]) -> tuple[str, ...]:
+    """The parts without those of `by`."""
+    left = list(parts)
+    for part in by:
+        left.remove(part)
+    return tuple(left)
+
+
+def _multiplied(value: int, usual: int, tape: Tape, a: int, b: int) -> int:
+    (f, p), (g, q) = _terms(a), _terms(b)
+    return _product(value, usual, tape, f * g, tuple(sorted(p + q)))
+
+
+def _added(value: int, usual: int, tape: Tape, a: int, b: int, sign: int = 1) -> int:
+    (f, p), (g, q) = _terms(a), _terms(b)
+    g *= sign
+    if p == q or not f or not g:
+        return _product(value, usual, tape, f + g, p if f else q)
+    shared, common = [], list(q)
+    for part in p:
+        if part in common:
+            common.remove(part)
+            shared.append(part)
+    factor = math.gcd(f, g)
+    terms = _spelled(f // factor, _less(p, shared)), _spelled(g // factor, _less(q, shared))
+    rest = f"({' + '.join(sorted(terms))})"
+    return _product(value, usual, tape, factor, tuple(sorted((*shared, tape.name(rest)))))
+
+
+def _subtracted(value: int, usual: int, tape: Tape, a: int, b: int) -> int:
+    return _added(value, usual, tape, a, b, -1)
+
+
+def _divided(value: int, usual: int, tape: Tape, a: int, b: int) -> int | None:
+    if not multiple(a, b):
+        return None
+    (f, p), (g, q) = _terms(a), _terms(b)
+    return _product(value, usual, tape, f // g, _less(p, q))
+
+
+def _left(value: int, usual: int, tape: Tape, a: int, b: int) -> int | None:
+    return 0 if multiple(a, b) else None
+
+
+_RULES: dict[str, Callable[..., int | None]] = {
+    "*": _multiplied, "+": _added, "-": _subtracted, "//": _divided, "%": _left,
+}  # fmt: skip
+
+
+def _comparison(symbol: str, compute: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if self is other:
+            return symbol in ("==", "<=", ">=")
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        outcome = compute(plain(self), plain(other))
+        if not (isinstance(other, Traced) and other.name == self.name):
+            self.tape.guard(f"{self.name} {symbol} {_text(other)}", outcome)
+        return outcome
+
+    return method
+
+
+def _only(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """A conversion to something that cannot be traced: what follows is for this value only."""
+
+    def method(self: Any, *args: Any) -> Any:
+        value = plain(self)
+        self.tape.guard(f"{self.name} == {value!r}", True)
+        return compute(value, *args)
+
+    return method
+
+
+_OPERATORS = {
+    "add": ("+", operator.add), "sub": ("-", operator.sub), "mul": ("*", operator.mul),
+    "floordiv": ("//", operator.floordiv), "mod": ("%", operator.mod), "truediv": ("/", operator.truediv),
+    "lshift": ("<<", operator.lshift), "rshift": (">>", operator.rshift), "and": ("&", operator.and_),
+    "or": ("|", operator.or_), "pow": ("**", operator.pow),
+}  # fmt: skip
+_COMPARISONS = {
+    "lt": ("<", operator.lt), "le": ("<=", operator.le), "gt": (">", operator.gt), "ge": (">=", operator.ge),
+    "eq": ("==", operator.eq), "ne": ("!=", operator.ne),
+}  # fmt: skip
+
+
+def _methods() -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, (symbol, compute) in _OPERATORS.items():
+        made[f"__{name}__"] = _operator(symbol, compute, False)
+        made[f"__r{name}__"] = _operator(symbol, compute, True)
+    made |= {f"__{name}__": _comparison(symbol, compute) for name, (symbol, compute) in _COMPARISONS.items()}
+    made["__neg__"] = lambda self: 0 - self
+    made["__abs__"] = lambda self: self if self >= 0 else -self
+    made["__bool__"] = lambda self: self != 0
+    made |= {"__int__": _only(int), "__float__": _only(float), "__format__": _only(format), "__str__": _only(str)}
+    made["__repr__"] = lambda self: f"<{self.name}={plain(self)!r}>"
+    return made
+
+
+class Size(int, Traced):
+    """An int of a tape. bit_length, a number in a text and the like are guarded by its value."""
+
+    __hash__ = int.__hash__
+    bit_length = _only(int.bit_length)
+    locals().update(_methods())
+
+
+class Real(float, Traced):
+    """A float that comes from sizes, as a mean's divisor."""
+
+    __hash__ = float.__hash__
+    locals().update(_methods())
+
+    def __ceil__(self) -> Any:
+        return _call(self.tape, math.ceil, (self,))
+
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def _call(tape: Tape, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+    name = f"{function.__name__}_{id(function)}"
+    tape.functions[name] = function
+    value = function(*(_each(plain, x) for x in args))
+    most = _usually(function, value, *(_each(usual, x) for x in args))
+    return _named(value, most, tape, tape.name(f"{name}({', '.join(map(_argument, args))})"))
+
+
+def _each(take: Callable[[Any], Any], x: Any) -> Any:
+    return [_each(take, y) for y in x] if isinstance(x, list) else take(x)
+
+
+def _argument(x: Any) -> str:
+    return f"[{', '.join(map(_argument, x))}]" if isinstance(x, list) else _text(x)
+
+
+def _sizes(args: Sequence[Any]) -> Iterator[Traced]:
+    for x in args:
+        if isinstance(x, list):
+            yield from _sizes(x)
+        elif isinstance(x, Traced):
+            yield x
+
+
+def deferred(function: T) -> T:
+    """A function of numbers (and lists of them) to a number: traced as a whole, without guards for what it decides."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        tape = next((s.tape for s in _sizes(args)), None)
+        return _call(tape, function, args) if tape and tape.open else function(*args)
+
+    return call  # type: ignore[return-value]
+
+
+def plain(x: Any) -> Any:
+    """The number itself, which must decide nothing."""
+    return int.__add__(x, 0) if isinstance(x, Size) else float.__add__(x, 0.0) if isinstance(x, Real) else x
+
+
+def varies(x: Any) -> bool:
+    """Whether a size may be another next time."""
+    return isinstance(x, Traced)
+
+
+def multiple(size: int, of: int) -> bool:
+    """Whether `size` is a multiple of `of`; where sizes vary, whether it is for all of them."""
+    if not isinstance(size, Size) and not isinstance(of, Size):
+        return size % of == 0
+    (f, p), (g, q) = _terms(size), _terms(of)
+    return g != 0 and f % g == 0 and all(q.count(part) <= p.count(part) for part in q)
+
+
+def common_divisor(*sizes: int) -> int:
+    """The greatest common divisor; where sizes vary, an integer that divides all of them."""
+    return math.gcd(*(_terms(n)[0] for n in sizes))

@@ -1,0 +1,170 @@
+"""Sizes that vary from window to window: after the first few, nothing is built and nothing runs on the host."""
+
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from lazy_backend.sized import Traces, numbers, renumbered
+
+WIDTH, HEADS, WORDS, LONGEST = 16, 2, 32, 40
+MADE = ("plans_compiled", "kernels_built", "ops_interpreted", "host_ops")
+
+
+@pytest.fixture(autouse=True)
+def compiled(device):
+    if device == "cpu":
+        pytest.skip("the cpu compiles nothing")
+    with torch.lazy.window(512):
+        yield
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, dropout):
+        b, t, _ = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(b, t, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + F.dropout(self.out(y.transpose(1, 2).reshape(b, t, WIDTH)), dropout)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.word, self.place = nn.Embedding(WORDS, WIDTH), nn.Embedding(LONGEST, WIDTH)
+        self.layer, self.head = Layer(), nn.Linear(WIDTH, WORDS)
+
+    def forward(self, tokens, dropout):
+        x = self.word(tokens) + self.place.weight[: tokens.shape[1]]
+        return self.head(self.layer(x, dropout))
+
+
+def train(device, shapes, dropout):
+    """Losses and, on lazy, the counters of each step: AdamW, another learning rate in every step."""
+    torch.manual_seed(0)
+    model = Model().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step)
+    data, losses, stats = torch.Generator().manual_seed(1), [], []
+    for batch, length in shapes:
+        tokens = torch.randint(0, WORDS, (batch, length + 1), generator=data).to(device)
+        if device != "cpu":
+            torch.lazy.reset_stats()
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(tokens[:, :-1], dropout).flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+        stats.append(torch.lazy.stats() if device != "cpu" else {})
+    return losses, stats
+
+
+def shapes(steps):
+    draw = random.Random(3)
+    return [(draw.randint(2, 5), draw.randint(8, LONGEST)) for _ in range(steps)]
+
+
+def test_training_builds_nothing_after_the_second_new_length(device):
+    """with dropout, a learning rate that changes, random lengths and batch sizes; the first step makes the optimizer's
+    state and is another structure, so that the second new length is that of the fourth step"""
+    met = shapes(24)
+    assert len(set(met)) > 20
+    losses, stats = train(device, met, 0.1)
+    assert all(0 < loss < 6 for loss in losses)
+    assert [[s[name] for name in MADE] for s in stats[4:]] == [[0] * len(MADE)] * 20
+    assert {s["windows"] for s in stats[4:]} == {1}
+
+
+def test_losses_are_eager_s_whatever_the_sizes(device):
+    met = shapes(12)
+    torch.testing.assert_close(train(device, met, 0.0)[0], train("cpu", met, 0.0)[0], rtol=1e-4, atol=1e-4)
+
+
+PROGRAMS = {
+    "attention of long sequences": lambda n: (
+        lambda x: F.scaled_dot_product_attention(x, x * 0.5, x + 1, is_causal=True)
+    ),
+    "cumulative sum, sort": lambda n: lambda x: x.cumsum(2) + x.sort(dim=2)[0],
+    "reductions along both": lambda n: lambda x: x.softmax(2) * x.amax(-1, keepdim=True) / x.var(2, keepdim=True),
+    "views": lambda n: lambda x: torch.cat([x.transpose(2, 3).flatten(2), x[:, :, 1:-1, ::2].flatten(2)], 2).roll(3, 2),
+    "gather": lambda n: lambda x: x.gather(2, torch.arange(n, device=x.device).flip(0)[:, None].expand(1, 2, n, 16)),
+    "padding": lambda n: lambda x: F.avg_pool2d(F.pad(x, (1, 2, 3, 0)), 2) if n > 8 else x,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_plan_for_all_sizes_is_right_for_each(device, name):
+    """results and gradients, for sizes around those of vectors and tiles"""
+    long = 120 if "long" in name else 0
+    for turn, n in enumerate((19, 30, 41, 33, 64, 47, 17, 48, 16, 65, 97)):
+        data = torch.linspace(-1, 1, 2 * (n + long) * 16).sin().reshape(1, 2, n + long, 16)
+        torch.lazy.reset_stats()
+        results = []
+        for where in ("cpu", device):
+            x = data.detach().to(where).requires_grad_()
+            y = PROGRAMS[name](n)(x)
+            (y * y).sum().backward()
+            results.append((y.detach().cpu(), x.grad.cpu()))
+        torch.testing.assert_close(results[1], results[0], rtol=1e-3, atol=1e-3)
+        assert "attention" not in name or turn < 3 or torch.lazy.stats()["kernels_built"] == 0
+
+
+def test_a_window_is_its_structure_and_its_numbers():
+    node = (
+        "aten.mul.Tensor",
+        [("tensor", 0, 6, (4, 5), (5, 1), 0), 2],
+        [("tensor", 1, 6, (4, 5), (5, 1), 0)],
+        None,
+        "x",
+    )
+    source = {"nodes": [node], "slots": [(80, True, True), (80, True, False)]}
+    found = numbers(source)
+    assert renumbered(source, found) == source
+    doubled = renumbered(source, [2 * n if isinstance(n, int) else n for n in found])
+    assert doubled["slots"][0] == (160, True, True) and doubled["nodes"][0][1][0][3] == (8, 10)
+
+
+def test_a_trace_is_believed_when_another_foretells_its_plan():
+    """and is good for the relations between sizes that it was made with only"""
+
+    def source(n, m):
+        return {"device": 0, "nodes": [("op", [("tensor", 0, 6, (n, m), (m, 1), 0)], [], None, "")],
+                "slots": [(4 * n * m, True, True)], "scalars": []}  # fmt: skip
+
+    def compile(window):
+        n, m = window.nodes[0].args[0][3]
+        rows = 1 if n > 8 else 2
+        steps = [("launch", 7, (n * rows, 1, 1), (1, 1, 1), [("bytes", m, "i32")])]
+        return {"lives": [], "alignment": 64, "steps": steps, "checks": []}
+
+    traces = Traces()
+    assert traces.plan(source(10, 3), compile) is None, "the first is compiled as it is"
+    assert traces.plan(source(20, 3), compile)["steps"][0][2] == (20, 1, 1)
+    assert not traces.believed
+    assert traces.plan(source(30, 3), compile)["steps"][0][2] == (30, 1, 1)
+    assert len(traces.believed) == 1
+    assert traces.foretold(numbers(source(11, 3)))["steps"][0][2] == (11, 1, 1)
+    assert traces.foretold(numbers(source(4, 3))) is None, "a guard does not hold"
+    assert traces.foretold(numbers(source(11, 4))) is None, "what did not vary varies"
+    odd = source(11, 3) | {"slots": [(4, True, True)]}
+    assert traces.foretold(numbers(odd)) is None, "sizes that belonged together do not"
+    assert traces.plan(source(4, 5), compile)["steps"][0][2:] == ((8, 1, 1), (1, 1, 1), [("bytes", 5, "i32")])
+
+
+def test_traces_that_disagree_are_given_up():
+    def source(n):
+        return {"device": 0, "nodes": [("op", [n], [], None, "")], "slots": [], "scalars": []}
+
+    def compile(window):
+        hidden = int.__add__(window.nodes[0].args[0], 0)  # a number that leaves the tape
+        return {"lives": [], "alignment": 64, "steps": [("launch", 7, (hidden, 1, 1), (1, 1, 1), [])], "checks": []}
+
+    traces = Traces()
+    plans = [traces.plan(source(n), compile) for n in (3, 4, 5, 6, 7)]
+    assert plans[1]["steps"][0][2] == (4, 1, 1) and plans[2:] == [None] * 3 and not traces.believed

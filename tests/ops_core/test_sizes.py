@@ -1,0 +1,98 @@
+"""What is computed with traced sizes: right for the sizes at hand, and from the tape for all that its guards admit."""
+
+import math
+import operator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ops_core.sizes import Size, Tape, common_divisor, deferred, multiple, plain, tracing, usual, varies
+
+OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
+NUMBERS = st.integers(1, 40)
+TREES = st.recursive(
+    st.integers(0, 2) | st.integers(-3, 9).map(lambda n: ("constant", n)),
+    lambda inner: st.tuples(st.sampled_from(OPERATORS), inner, inner),
+    max_leaves=12,
+)
+
+
+def value(tree, sizes):
+    match tree:
+        case int(number):
+            return sizes[number]
+        case ("constant", number):
+            return number
+        case (compute, left, right):
+            a, b = value(left, sizes), value(right, sizes)
+            return compute(a, b) if compute not in (operator.floordiv, operator.mod) or b > 0 else a
+
+
+def traced(sizes, others):
+    tape = Tape()
+    return tape, [tape.symbol(n, m) for n, m in zip(sizes, others, strict=True)]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(trees=st.lists(TREES, min_size=1, max_size=3), sizes=st.tuples(*[NUMBERS] * 3), others=st.tuples(*[NUMBERS] * 3))
+def test_what_a_tape_foretells_is_what_would_have_been_computed(trees, sizes, others):
+    tape, symbols = traced(sizes, others)
+    with tracing(tape):
+        made = [value(tree, symbols) for tree in trees]
+        same = made[0] == made[-1]
+    assert list(map(plain, made)) == [value(tree, sizes) for tree in trees]
+    evaluate = tape.compiled(made)
+    assert evaluate(*sizes) == list(map(plain, made))
+    if (found := evaluate(*others)) is not None:
+        expected = [value(tree, others) for tree in trees]
+        assert found == expected and (expected[0] == expected[-1]) == same
+
+
+def test_a_decision_is_a_guard():
+    tape, (n,) = traced([5], [9])
+    with tracing(tape):
+        assert n > 4 and n != 6
+        twice = n * 2
+    evaluate = tape.compiled([twice])
+    assert evaluate(7) == [14] and evaluate(6) is None and evaluate(3) is None
+
+
+@pytest.mark.parametrize("needs", [str, int, float, repr, range, lambda n: n.bit_length(), lambda n: f"{n}"])
+def test_what_needs_the_number_itself_holds_for_it_alone(needs):
+    """a text, a loop that is written out; repr is for people and range's turns are counted by nobody here"""
+    tape, (n,) = traced([5], [5])
+    with tracing(tape):
+        needs(n)
+    admitted = tape.compiled([n])(6) is not None
+    assert admitted == (needs in (repr, range))
+
+
+def test_products_are_known_by_their_parts():
+    tape, (n, m) = traced([5, 7], [5, 7])
+    with tracing(tape):
+        assert n * m * 4 == m * (4 * n) and multiple(n * m * 12, m * 4) and not multiple(n * 6, 4)
+        assert n * m * 12 // (m * 4) == n * 3 and n * 4 + m * n * 4 == (m + 1) * n * 4 and n * 6 % 3 == 0
+        assert common_divisor(n * 12, 8) == 4 and n - n == 0 and not varies(n - n)
+        assert math.prod((n, 3, m)) == n * 3 * m and math.ceil(n / 2) == 3
+    assert len(tape.guards) == 1, "all but the quotient are equal by name"
+
+
+def test_a_deferred_function_decides_again_for_other_sizes():
+    @deferred
+    def clipped(numbers: list[int], most: int) -> int:
+        return min(sum(numbers), most)
+
+    tape, (n,) = traced([5], [100])
+    with tracing(tape):
+        made = clipped([n, 3], 20)
+    assert made == 8 and isinstance(made, Size) and usual(made) == 20 and clipped([5, 3], 4) == 4
+    assert not tape.guards or tape.compiled([made])(90) is None
+    assert Tape.compiled(tape, [made])(5) == [8]
+
+
+def test_usual_sizes_decide_without_a_guard():
+    tape, (n,) = traced([5], [100])
+    with tracing(tape):
+        assert usual(n * 2 + 1) == 201 and usual(n // 3) == 33 and usual(7) == 7
+    assert not tape.guards
