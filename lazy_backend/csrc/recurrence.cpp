@@ -12,6 +12,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "driver.h"
+
 namespace lazy {
 namespace {
 
@@ -230,7 +232,8 @@ bool plain(const Stack& s) {
 
 // All layers, as torch's composites have them.
 Triple run(const Stack& s) {
-  if (!plain(s)) return composed(s);
+  // Only a CPU has a kernel for all steps: with the steps written out a window takes longer to plan than torch's composite.
+  if (!plain(s) || !device(s.input.device().index()).props.is_cpu) return composed(s);
   const int64_t directions = s.bidirectional ? 2 : 1, each = s.biases ? 4 : 2;
   Tensor x = s.batch_first ? s.input.transpose(0, 1) : s.input;
   variable_list hidden, cells;
