@@ -22,7 +22,7 @@ from codegen.kernels.kept import Kept
 from codegen.kernels.rows import locate
 from codegen.loops import Program, Store
 from codegen.nesting import Nest, arrange, element_bytes, lanes
-from ops_core.sizes import deferred, multiple
+from ops_core.sizes import deferred, multiple, varies
 
 # Work items per work-group where nothing else decides: enough to amortise the cost of a group, small enough to balance.
 GROUP_ITEMS = 64
@@ -135,9 +135,12 @@ class _Nest:
             lambda instr: kept.ops(instr, vector, self.width),
             kept.worth(caps),
         )
-        room = kept.room(caps, self.lanes)
+        # A row whose length varies has no array: its text would hold for one length.
+        room, elements = 0, 1
+        if not varies(prod(v.size for v in self.nest.reduced)):
+            room, elements = kept.room(caps, self.lanes), self._elements(self.width)
         stores = [phase.stores for phase in self.phases]
-        values, self.arrays = kept.place(program, vector, values, stores, self._elements(self.width), room)
+        values, self.arrays = kept.place(program, vector, values, stores, elements, room)
         for n, phase in enumerate(self.phases):
             phase.writes = [v for v in values if v.first == n and not self._written(v, phase)]
             phase.reads = [v for v in values if v.first < n <= v.last]
