@@ -290,12 +290,16 @@ def interpretable(window: Window) -> frozenset[int]:
 def on_device_only(node: WindowNode) -> bool:
     """Whether the host has no such kernel: it would draw other numbers, or knows nothing of the op."""
     draws = node.seed is not None and not (node.op in _ATTENTION and node.args[_ATTENTION[node.op]] == 0)
-    unlike = node.op in _HOST_WRONG or any(name in node.op for name in _DEVICES_ONLY)
+    unlike = node.op in _HOST_UNLIKE or any(name in node.op for name in _DEVICES_ONLY)
     return draws or unlike or node.op in custom.KERNELS
 
 
-# Ops whose CPU kernel in torch 2.13 gives NaN where the result is finite: for float16 and bfloat16.
-_HOST_WRONG = frozenset({"aten.linalg_matrix_exp.default"})
+# Ops whose CPU kernel in torch 2.13 gives something else: NaN where a result in float16 or bfloat16 is finite; what backward
+# needs in other shapes than torch's Meta kernel says.
+_HOST_UNLIKE = frozenset({
+    "aten.linalg_matrix_exp.default", "aten._embedding_bag.default", "aten._embedding_bag_forward_only.default",
+    "aten._embedding_bag_dense_backward.default", "aten._embedding_bag_per_sample_weights_backward.default",
+})  # fmt: skip
 # Parts of the names of ops that the CPU has no kernel for.
 _DEVICES_ONLY = ("_thnn_fused", "lazy_backend.recurrence")
 # Ops that draw only where their dropout, the argument of this number, is not 0.

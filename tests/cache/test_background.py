@@ -108,6 +108,20 @@ def test_the_host_stands_in_for_ops_that_torch_has_for_devices_only(device):
         torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_are_left_to_the_device(device, mode):
+    """the CPU's kernels keep other things for backward than the device's"""
+
+    def program(where):
+        table = torch.linspace(-1, 1, 30).reshape(10, 3).to(where).requires_grad_()
+        bags = torch.tensor([0, 2, 2], device=where)
+        out = torch.nn.functional.embedding_bag(torch.tensor([1, 5, 4, 5, 9], device=where), table, bags, mode=mode)
+        out.square().sum().backward()
+        return out.detach().cpu(), table.grad.cpu()
+
+    torch.testing.assert_close(program(device), program("cpu"))
+
+
 def test_a_compiler_that_dies_costs_the_background_only(device, monkeypatch, caplog):
     monkeypatch.setattr(background.sys, "executable", "/bin/false")
     x = torch.arange(23.0, device=device)
