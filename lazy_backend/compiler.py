@@ -294,8 +294,8 @@ def on_device_only(node: WindowNode) -> bool:
     return draws or unlike or node.op in custom.KERNELS
 
 
-# Ops whose CPU kernel in torch 2.13 gives something else: NaN where a result in float16 or bfloat16 is finite; what backward
-# needs in other shapes than torch's Meta kernel says.
+# Ops whose CPU kernel in torch 2.13 gives something else: NaN where a result in float16 or bfloat16 is finite; what
+# backward needs in other shapes than torch's Meta kernel says.
 _HOST_UNLIKE = frozenset({
     "aten.linalg_matrix_exp.default", "aten._embedding_bag.default", "aten._embedding_bag_forward_only.default",
     "aten._embedding_bag_dense_backward.default", "aten._embedding_bag_per_sample_weights_backward.default",
