@@ -161,9 +161,6 @@ class Emitter:
     def _const(self, instr: Instr) -> V:
         return self.k.const(instr.data[0], instr.dtype)
 
-    def _size(self, instr: Instr) -> V:
-        return self.k.const(instr.data[0], instr.dtype)
-
     def _scalar(self, instr: Instr) -> V:
         return self._scalars[instr.data[0]]
 
@@ -200,7 +197,7 @@ class Emitter:
 
 
 _EMIT = {
-    "load": Emitter._load, "const": Emitter._const, "scalar": Emitter._scalar, "size": Emitter._size,
+    "load": Emitter._load, "const": Emitter._const, "scalar": Emitter._scalar, "size": Emitter._const,
     "index": Emitter._index, "inside": Emitter._inside, "map": Emitter._map, "mlir": Emitter._mlir,
     "acc": Emitter._acc,
 }  # fmt: skip
