@@ -42,8 +42,8 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     m, n = spec.m, spec.n
     rows, width = tile.rows, lanes(caps, spec.itemsize, n)
     span = tile.vectors * width
-    # Where columns vary there are as many as a panel has, at least; the last panel overlaps the one before.
-    single = n == span if varies(n) else n <= span
+    # Where columns vary and there are more than a panel has, the last panel overlaps the one before.
+    single = n <= span
     panels, row_tiles = ceil(n / span), ceil(m / rows)
     chunks = row_chunks(spec.batch * panels, row_tiles, caps.compute_units)
     tiles_each = ceil(row_tiles / chunks)
