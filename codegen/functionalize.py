@@ -25,6 +25,7 @@ from codegen.views import VIEWS
 from ops_core.array import Arr, building, where
 from ops_core.ir import Graph, Node, Value
 from ops_core.lowering import Complex, NeedsStatic, NotLowerable, lower
+from ops_core.sizes import current
 
 log = logging.getLogger("lazy_backend.lowering")
 
@@ -358,6 +359,9 @@ class Functionalizer:
             value = Complex(*(self.convert(part, name) for part in (value.re, value.im)))
         else:
             value = self.convert(value.re if isinstance(value, Complex) else value, name)
+        shape = (value.re if isinstance(value, Complex) else value).shape
+        # Where sizes vary this was seen when the structure came first, and each comparison would be a guard.
+        assert current() or shape == t.sizes, f"a rule gives the shape {shape} where Meta gives {t.sizes}"
         if 0 in t.sizes:
             return
         state = self.states.setdefault(t.slot, State())

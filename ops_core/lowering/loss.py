@@ -132,9 +132,9 @@ def _cdist_forward(x1, x2, p, compute_mode):
 
 @rule("_cdist_backward")
 def _cdist_backward(grad, x1, x2, p, cdist):
-    shape = (*grad.shape[:-1], x1.shape[-1])  # of all batches: x1 may have been broadcast
-    if grad.numel == 0 or x1.numel == 0:
-        return A.full(shape, 0, x1.dtype)
+    if grad.numel == 0 or x1.numel == 0:  # of x1 as it is, where otherwise of all batches
+        return A.full(x1.shape, 0, x1.dtype)
+    shape = (*grad.shape[:-1], x1.shape[-1])
     diff = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     return _distance_slope(diff, grad.unsqueeze(-1), cdist.unsqueeze(-1), float(p)).sum(-2).reshape(*shape)
 

@@ -149,13 +149,18 @@ def _range(start, end, step=1, dtype=None):
     return _affine_range(int((end - start) / step + 1), start, step, name_of(dtype or torch.get_default_dtype()))
 
 
+def _bound(v: Any, dtype: str) -> Arr:
+    """An end of a range as eager takes it: in the dtype of the result, a fraction cut off where that has none."""
+    if isinstance(v, Arr):
+        return v.to(dtype)
+    return A.full((), v if A.is_float(dtype) else int(v), dtype)
+
+
 @rule("linspace")
 def _linspace(start, end, steps, dtype=None):
     result = name_of(dtype or torch.get_default_dtype())
-    compute = opmath(result) if A.is_float(result) else "f32"
-    if A.kind(result) in "iu":
-        compute = "f64"
-    first, last = (v.to(compute) if isinstance(v, Arr) else A.full((), v, compute) for v in (start, end))
+    compute = "f64" if A.kind(result) in "iu" else opmath(result) if A.is_float(result) else "f32"
+    first, last = (_bound(v, result).to(compute) for v in (start, end))
     if steps <= 1:
         return first.to(result).expand(steps)
     i = A.iota(steps)
@@ -169,9 +174,7 @@ def _linspace(start, end, steps, dtype=None):
 def _logspace(start, end, steps, base=10.0, dtype=None):
     result = name_of(dtype or torch.get_default_dtype())
     if not A.is_float(result):  # eager truncates the ends, not what lies between
-        first, last = (
-            v.to(result).to("f64") if isinstance(v, Arr) else A.full((), int(v), "f64") for v in (start, end)
-        )
+        first, last = (_bound(v, result).to("f64") for v in (start, end))
         i = A.iota(steps)
         step = (last - first) / float(max(steps - 1, 1))
         exponents = where(i < (steps + 1) // 2, i.to("f64") * step + first, (i - (steps - 1)).to("f64") * step + last)

@@ -28,7 +28,7 @@ KNOWN = {
 
 # reasons for which an op that is lowered in general leaves a call to the host
 LIMITS = re.compile(
-    r"factorisation|mask index|sparse|data-dependent|lengths on the device|complex|transform of|matrix_exp|u8"
+    r"factorisation|mask (index|whose)|sparse|data-dependent|lengths on the device|complex|transform of|matrix_exp|u8"
 )
 
 

@@ -166,3 +166,12 @@ def test_matrix_exponential_of_halves_stays_finite(device, dtype):
         want = torch.linalg.matrix_exp(x.double())
         got = torch.linalg.matrix_exp(x.to(device)).cpu().double()
         assert (got - want).abs().max() <= 4 * torch.finfo(dtype).eps * want.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32, torch.float16])
+def test_a_range_of_integers_takes_the_whole_part_of_its_ends(agrees, dtype):
+    def program(device):
+        start = torch.tensor(4.3).to(device)
+        return [torch.linspace(a, b, 50, dtype=dtype, device=device) for a, b in ((4.3, -3), (0.5, 50.9), (start, 9))]
+
+    agrees(program, rtol=1e-2, atol=1e-2)

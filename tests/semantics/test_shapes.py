@@ -99,3 +99,15 @@ def test_factors_of_empty_matrices_need_no_host(device):
     torch.lazy.synchronize()
     assert torch.lazy.stats()["host_ops_by_name"] == {}
     assert all(t.cpu().shape == (2, 0, 0) for t in made)
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0])
+def test_distances_from_no_points_have_no_slope(agrees, p):
+    """and their gradient has the shape of the points as they are, not of all batches"""
+
+    def program(device):
+        x, y = torch.ones(0, 4, 5, device=device), torch.ones(1, 3, 5, device=device).requires_grad_()
+        torch.cdist(x, y, p).sum().backward()
+        return y.grad
+
+    agrees(program)
