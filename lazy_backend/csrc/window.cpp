@@ -36,10 +36,13 @@ constexpr uint64_t kMaxPendingBytes = 1ull << 30;
 //  - from a quarter of the greatest length on, at a hash in the lowest 1/128. A training step of some hundred ops has a few;
 //  - from 32 ops on, where the last 16 ops are those before its start: a loop has come round. Loops that come
 //    round sooner are too short for windows of their own, and have the boundaries below;
+//  - from an eighth on, in a window that is nothing but turns of such a loop (its first 16 ops came again at once): at the
+//    loop's lowest hash. The device starts sooner and has less left to do when the script waits (benchmarks.launch_hiding);
 //  - from an eighth on, at an upload, with which the steps of most scripts begin (`cut_at_upload`);
 //  - from half on, at the first hash as low as the lowest between those two marks. A short loop has its lowest hash there.
 // benchmarks: plans compiled after the second step of the demos.
 constexpr int kContentBits = 7;
+constexpr uint64_t kHashed = 16;    // ops in the rolling hash
 constexpr uint64_t kTurn = 32;      // a turn from which on a window of its own pays: the stencil demo's step has 32 ops
 constexpr uint64_t kShortest = 64;  // greatest length of windows from which on it pays
 
@@ -49,6 +52,14 @@ bool content_boundary(Window& w, uint64_t rolling) {
   if (rolling == w.before) {
     if (length >= kTurn) return true;
     w.before = 0;
+  }
+  if (length <= kHashed) {
+    w.first = w.loop_lowest = rolling;
+  } else if (length < kHashed + kTurn) {
+    w.loop |= rolling == w.first;
+    w.loop_lowest = std::min(w.loop_lowest, rolling);
+  } else if (w.loop && length >= longest / 8 && rolling == w.loop_lowest) {
+    return true;
   }
   if (length < longest / 4) return false;
   if (rolling >> (64 - kContentBits) == 0) return true;

@@ -70,9 +70,13 @@ struct Window {
   std::vector<uint8_t> had_data;  // per slot: defined before the window
   Hash structure, sizes;
   uint64_t pending_bytes = 0;
-  bool complete = false;    // it ends with the next op
-  uint64_t before = 0;      // rolling hash at its start, and
-  uint64_t lowest = ~0ull;  // the lowest in its first half: see `content_boundary`
+  // Of `content_boundary`, which says what they are for:
+  bool complete = false;         // it ends with the next op
+  bool loop = false;             // its first ops are turns of a short loop
+  uint64_t before = 0;           // rolling hash at its start,
+  uint64_t first = 0;            // that of its first ops,
+  uint64_t loop_lowest = ~0ull;  // the lowest of a short loop
+  uint64_t lowest = ~0ull;       // and the lowest in its second quarter
 
   uint32_t slot_of(Buffer* buffer, const Frame& frame);
   std::vector<uint32_t> slots_of(size_t node) const;         // that the node reads or writes

@@ -5,6 +5,7 @@ import pytest
 from benchmarks.launch_hiding import CHIP, LAUNCH_US, OPS, SETTING, of_windows, overlapped, traced
 from device_sim import chip as chips
 from device_sim.clock import Step, Work
+from lazy_backend import config
 
 CHIP_20_US = chips.with_settings(chips.load(CHIP), [SETTING, "submit_us=1", "gap_us=2"])
 
@@ -35,3 +36,15 @@ def test_a_script_hides_its_launches_behind_its_recording():
     for op_us in (1.0, 2.0, 20.0):
         times = overlapped(chips.with_settings(chips.load(CHIP), [SETTING]), submitted, ready, op_us)
         assert max(times.host, times.device) <= times.wall < times.host + times.device
+
+
+@pytest.mark.parametrize("size", [64, 256])
+def test_a_script_of_short_turns_takes_as_long_as_the_longer_of_recording_and_device(size):
+    """Within 10 %, whichever is the longer: the first window leaves early, and little is left to do after the last."""
+    if config.WINDOW.get() != config.WINDOW.default:
+        pytest.skip("windows of one length leave when they are full")
+    trace, found = traced(size)
+    submitted = of_windows(trace, len(found["ready"]))
+    for op_us in (0.2, 0.7, 1.0, 1.4, 3.0, 10.0):
+        times = overlapped(chips.with_settings(chips.load(CHIP), [SETTING]), submitted, found["ready"], op_us)
+        assert times.ratio <= 1.10, f"{op_us} us an op: {times}"

@@ -213,6 +213,41 @@ def test_w2_a_short_loop_entered_at_another_phase_has_the_same_windows_but_for_i
             assert plans <= 2, f"{plans} new windows at phase {phase}: the first and the last"
 
 
+def test_w2_windows_of_nothing_but_a_short_loop_are_short_and_the_same(device):
+    """A loop of 7 ops has windows of 70 but for the first and the last."""
+    x = torch.randn(8, 8).to(device)
+    with torch.lazy.window(config.WINDOW.default):
+        for _ in range(3):
+            short_loop(x, 100).cpu()
+        before = torch.lazy.stats()
+        for _ in range(4):
+            short_loop(x, 100).cpu()
+        after = torch.lazy.stats()
+    assert after["windows"] - before["windows"] == 4 * (1 + 9 + 1)
+    assert all(after[made] == before[made] for made in ("plans_compiled", "plans_assembled"))
+
+
+def test_w2_a_step_that_contains_a_short_loop_stays_one_window(device):
+    """Layers of a model repeat too; a step that does more than that is not cut for it."""
+
+    def step(x):
+        y = x.cumsum(0) + x.mean()  # an embedding's place
+        y = short_loop(y, 15)
+        x.add_(y.sum(0), alpha=0.01)
+        x.clamp_(-1, 1)
+
+    x = torch.randn(8, 8).to(device)
+    with torch.lazy.window(config.WINDOW.default):
+        for _ in range(3):
+            step(x)
+            x.cpu()
+        before = torch.lazy.stats()["windows"]
+        for _ in range(5):
+            step(x)
+            x.cpu()
+        assert torch.lazy.stats()["windows"] - before == 5
+
+
 def test_w2_a_loop_of_some_length_has_a_window_for_each_turn_from_the_second_on(device):
     def turn(x):
         for _ in range(6):
