@@ -23,6 +23,12 @@ def pieces(lives: Sequence[Life], alignment: int) -> tuple[list[Temp], list[int]
     return temps, sizes + [shared] * bool(offsets)
 
 
+def apart(lives: Sequence[Life]) -> tuple[list[Temp], list[int]]:
+    """As `pieces`, a piece for each: right whatever the sizes are."""
+    sizes = [life.nbytes for life in lives]
+    return [Temp(number, 0, nbytes) for number, nbytes in enumerate(sizes)], sizes
+
+
 def arena(lives: Sequence[Life], alignment: int) -> tuple[list[int], int]:
     """An offset for each life in memory that they share, no two alive at once overlapping, and the bytes of it.
 

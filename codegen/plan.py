@@ -137,4 +137,3 @@ class Plan:
     launches: list[Launch | CoreCall] = field(default_factory=list)
     temps: list[Temp] = field(default_factory=list)
     pieces: list[int] = field(default_factory=list)  # bytes of each
-    lives: list[Life] = field(default_factory=list)  # of the temps, from which `codegen.memory` made their places

@@ -36,12 +36,12 @@ def print_kernel(mlir_text: str, dialect: str) -> str:
     return lang.header + functions(printer.needed, dialect) + "".join(printer.out)
 
 
-def has_tail(block: Any) -> bool:
-    """Whether some work-items loop over a row's last elements where the others use vectors: an if whose else loops."""
+def some_loop(block: Any) -> bool:
+    """Whether only some work-items loop: over a row's last elements, or where the last items have no row."""
     for op in block.operations:
         inner = [b for region in op.operation.regions for b in region.blocks]
-        loops = any(o.operation.name == "scf.for" for b in inner[1:] for o in b.operations)
-        if (loops and op.operation.name == "scf.if") or any(map(has_tail, inner)):
+        loops = any(o.operation.name == "scf.for" for b in inner for o in b.operations)
+        if (loops and op.operation.name == "scf.if") or any(map(some_loop, inner)):
             return True
     return False
 
@@ -140,7 +140,7 @@ class Printer:
             self.line(line)
         self.block(block)
         self.out.append("}\n")
-        if has_tail(block) and any(t.width > 1 for t in self.types.values()):
+        if some_loop(block) and any(t.width > 1 for t in self.types.values()):
             self.out.insert(before, lang.whole)
 
     def argument_count(self, f: Any) -> int:

@@ -20,7 +20,7 @@ from codegen.kernels.scatter import Target
 from codegen.kernels.step import Step
 from codegen.loops import Program
 from codegen.lowering import Location, lower, lower_copy, lower_operands, lower_result
-from codegen.memory import pieces
+from codegen.memory import apart, pieces
 from codegen.plan import Arg, CoreCall, KernelSource, Launch, Life, Plan, SlotInfo, TensorRef
 from codegen.regroup import regroup
 from codegen.rewrite import rewrite
@@ -346,9 +346,9 @@ class _Scheduler:
             for id in launch.temps():
                 uses.setdefault(id, []).append(at)
         numbers = {id: n for n, id in enumerate(uses)}
-        self.result.lives = [Life(self.temps[id], at[0], at[-1]) for id, at in uses.items()]
-        lives = [life._replace(nbytes=sizes.plain(life.nbytes)) for life in self.result.lives]
-        self.result.temps, self.result.pieces = pieces(lives, self.caps.mem_alignment)
+        lives = [Life(self.temps[id], at[0], at[-1]) for id, at in uses.items()]
+        together = apart(lives) if sizes.current() is not None else pieces(lives, self.caps.mem_alignment)
+        self.result.temps, self.result.pieces = together
         self.result.launches = [launch.renumbered(numbers) for launch in self.result.launches]
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
-from codegen.plan import Arg, CoreCall, Launch, Life, Plan
+from codegen.plan import Arg, CoreCall, Launch, Plan
 from codegen.printer import print_kernel
 from lazy_backend import _C, archive, background, cache, config, custom, entries, identity, plans
 from lazy_backend.core_steps import core_step, core_steps
@@ -214,7 +214,6 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
     family.compiled += not tracing
     steps: list[tuple] = []
     made: list[Plan] = []
-    lives: list[list[Life]] = []  # of the intermediates of each segment
     numbers: dict[int, int] = {}  # of steps, for a profile
     pieces: list[int] = []  # bytes of each piece of memory for intermediates,
     temps: list[tuple[int, int]] = []  # and the piece and offset of each intermediate, of all segments
@@ -253,15 +252,11 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
             plan = schedule.plan(segment.graph, window.slot_infos(), caps, functools.partial(extern, window.device))
             added = launches(plan, window, family, len(temps))
             made.append(plan)
-            lives.append(plan.lives)
         if profile.active:
             numbers |= enumerate(profile.numbers(window, plan, added), len(steps))
         steps += added
         temps += [(len(pieces) + temp.piece, temp.offset) for temp in plan.temps]
         pieces += plan.pieces
-    if tracing:
-        alignment = capabilities(window.device).mem_alignment
-        return {"lives": lives, "alignment": alignment, "steps": steps, "checks": found}
     capture(window, made, steps)
     profiled = {"numbers": [numbers.get(i, 0) for i in range(len(steps))]} if numbers else {}
     return {"pieces": pieces, "temps": temps, "steps": steps, "checks": found, "once": bool(statics), **profiled}

@@ -3,8 +3,8 @@
 The first window of a structure is compiled for its sizes. When the structure returns with others, the numbers of the
 two windows that differ become symbols (`ops_core.sizes`), and the window is compiled once more with these: sizes are
 arguments of its kernels, and every other number of the plan is an expression. A further size evaluates the
-expressions, about a millisecond; no kernel is built. Where a guard does not hold, or a relation between sizes that held
-so far (one is twice the other), the window is traced again.
+expressions and puts their values into a copy of the plan (csrc/python_plan.cpp); no kernel is built. Where a guard does
+not hold, or a relation between sizes that held so far (one is twice the other), the window is traced again.
 
 A trace is believed only after a second trace, of other sizes, has given the plan that the first foretold.
 """
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from dataclasses import dataclass
 from typing import Any
 
 from codegen.functionalize import Window
-from codegen.memory import pieces
-from codegen.plan import Life
 from ops_core.sizes import Tape, Traced, tracing
+from ops_core.untraced import untraced
 
 log = logging.getLogger("lazy_backend.sized")
 
@@ -32,42 +31,47 @@ MAX_SEEN = 4
 # One number is another times, or plus, this much at most.
 MAX_FACTOR, MAX_OFFSET = 1 << 16, 8
 
-Numbers = list[Any]
+Numbers = list[int]
 
 
 class Untraceable(Exception):
     """The plan has parts whose numbers cannot be expressions."""
 
 
-def numbers(source: Mapping[str, Any]) -> Numbers:
-    """All that a window has beside its structure, in one order for all windows of a structure."""
-    found: Numbers = []
+def renumbered(source: Mapping[str, Any], put: Callable[[Any], Any]) -> dict[str, Any]:
+    """The window with `put(n)` for each number n that its structure leaves open, in the order in which the recorder
+    keeps them (csrc/window.h): sizes, strides, offsets and ints of the nodes, then the bytes of the slots."""
 
-    def collect(x: Any) -> None:
-        if isinstance(x, (tuple, list)):
-            for y in x:
-                collect(y)
-        else:
-            found.append(x)
+    def argument(x: Any) -> Any:
+        match x:
+            case list():
+                return [argument(y) for y in x]
+            case ("tensor", slot, dtype, sizes, strides, offset):
+                return ("tensor", slot, dtype, each(sizes), each(strides), put(offset))
+        return put(x) if type(x) is int else x
 
-    for _, args, outs, seed, _ in source["nodes"]:
-        collect(args)
-        collect(outs)
-        collect(seed)
-    found += [nbytes for nbytes, _, _ in source["slots"]]
-    return found
+    def result(x: Any) -> Any:
+        if x is None:
+            return None
+        _, slot, dtype, sizes, strides, _ = x
+        return ("tensor", slot, dtype, each(sizes), each(strides), 0)
 
+    def each(ints: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([put(n) for n in ints])
 
-def renumbered(source: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
-    """The window with other numbers, in the order of `numbers`."""
-    rest = iter(values)
-
-    def put(x: Any) -> Any:
-        return type(x)([put(y) for y in x]) if isinstance(x, (tuple, list)) else next(rest)
-
-    nodes = [(op, put(args), put(outs), put(seed), line) for op, args, outs, seed, line in source["nodes"]]
-    slots = [(next(rest), alive, had_data) for _, alive, had_data in source["slots"]]
+    nodes = [
+        (op, [argument(x) for x in args], [result(x) for x in outs], seed, line)
+        for op, args, outs, seed, line in source["nodes"]
+    ]
+    slots = [(put(nbytes), alive, had_data) for nbytes, alive, had_data in source["slots"]]
     return {**source, "nodes": nodes, "slots": slots}
+
+
+def numbers(source: Mapping[str, Any]) -> Numbers:
+    """All that a window has beside its structure."""
+    found: Numbers = []
+    renumbered(source, found.append)
+    return found
 
 
 class Trace:
@@ -76,22 +80,18 @@ class Trace:
     def __init__(self, source: Mapping[str, Any], seen: Sequence[Numbers], compile: Callable[[Window], dict[str, Any]]):
         now = seen[-1]
         columns = list(zip(*seen, strict=True))
-        varying = [i for i, column in enumerate(columns) if any(x != column[0] for x in column[1:])]
-        if any(type(x) is not int for i in varying for x in columns[i]):
-            raise Untraceable("what varies is no size")
+        self._count = len(now)
         self._alike: dict[tuple[int, ...], list[int]] = {}
-        for i in varying:
-            self._alike.setdefault(columns[i], []).append(i)
-        fixed = sorted(set(range(len(now))) - set(varying))
-        self._fixed = _picker(fixed)
-        self._expected = self._fixed(now)
-        self._first = _picker([members[0] for members in self._alike.values()])
-        self._again = _picker([i for members in self._alike.values() for i in members[1:]])
-        self._originals = _picker([members[0] for members in self._alike.values() for _ in members[1:]])
+        self._fixed: list[tuple[int, int]] = []
+        for i, column in enumerate(columns):
+            if all(x == column[0] for x in column):
+                self._fixed.append((i, column[0]))
+            else:
+                self._alike.setdefault(column, []).append(i)
         tape = Tape()
-        values = self._symbols(tape, now)
+        values = iter(self._symbols(tape, now))
         with tracing(tape):
-            plan = compile(Window.from_recorded(renumbered(source, values)))
+            plan = compile(Window.from_recorded(renumbered(source, lambda _: next(values))))
         self._fill(plan, tape)
 
     def _symbols(self, tape: Tape, now: Numbers) -> Numbers:
@@ -123,49 +123,48 @@ class Trace:
         def places(x: Any) -> Any:
             return type(x)([places(y) for y in x]) if isinstance(x, (tuple, list)) else number(x)
 
-        self._steps: list[tuple[bool, tuple]] = []  # whether an expression stands in a step, and the step
-        for step in plan["steps"]:
-            before = len(results)
-            with_places = places(step)
-            self._steps.append((len(results) > before, with_places))
-        self._lives = [[(number(n), first, last) for n, first, last in lives] for lives in plan["lives"]]
-        self._alignment, self._rest = plan["alignment"], {"checks": plan["checks"], "once": False}
-        self._evaluate = tape.compiled(results)
+        self._steps = [places(step) for step in plan["steps"]]
+        self._pieces = [number(nbytes) for nbytes in plan["pieces"]]
+        self._same = {"temps": plan["temps"], "checks": plan["checks"], "once": plan["once"]}
+        self._evaluate = untraced(tape.compiled(results))
+        self.sized: dict[str, Any] = {  # for csrc/python_plan.cpp
+            "count": self._count,
+            "fixed": self._fixed,
+            "alike": [(i, first) for first, *more in self._alike.values() for i in more],
+            "symbols": [members[0] for members in self._alike.values()],
+            "evaluate": self._evaluate,
+            "spots": [spot for _, spot in sorted(self._spots())],
+        }
+
+    def _spots(self) -> Iterator[tuple[int, tuple[str, int, int]]]:
+        """Which value stands where, in the words of csrc/python_plan.cpp."""
+        for n, (_, _, work, group, args) in enumerate(self._steps):
+            for kind, found in (("global", work), ("local", group), ("arg", [value for _, value, _ in args])):
+                yield from ((x.number, (kind, n, i)) for i, x in enumerate(found) if isinstance(x, _Place))
+        yield from ((x.number, ("piece", n, 0)) for n, x in enumerate(self._pieces) if isinstance(x, _Place))
 
     def plan(self, now: Numbers) -> dict[str, Any] | None:
         """The plan for a window of these numbers; None where the trace is not one of such windows."""
-        if self._fixed(now) != self._expected or self._again(now) != self._originals(now):
+        if len(now) != self._count or any(now[i] != n for i, n in self._fixed):
             return None
-        if (values := self._evaluate(*self._first(now))) is None:
+        if any(now[i] != now[first] for i, first in self.sized["alike"]):
+            return None
+        if (values := self._evaluate(*[now[i] for i in self.sized["symbols"]])) is None:
             return None
 
         def filled(x: Any) -> Any:
             if isinstance(x, _Place):
-                return values[x]
+                return values[x.number]
             return type(x)([filled(y) for y in x]) if isinstance(x, (tuple, list)) else x
 
-        temps: list[tuple[int, int]] = []
-        sizes: list[int] = []
-        for lives in self._lives:
-            placed, more = pieces([Life(filled(n), first, last) for n, first, last in lives], self._alignment)
-            temps += [(len(sizes) + temp.piece, temp.offset) for temp in placed]
-            sizes += more
-        return {
-            "pieces": sizes,
-            "temps": temps,
-            "steps": [filled(step) if varies else step for varies, step in self._steps],
-            **self._rest,
-        }
+        return {"pieces": filled(self._pieces), "steps": filled(self._steps), **self._same}
 
 
-class _Place(int):
-    """Stands for an expression: its number among the values."""
+@dataclass(frozen=True)
+class _Place:
+    """Stands for an expression."""
 
-
-def _picker(places: Sequence[int]) -> Callable[[Numbers], tuple]:
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda values: tuple(values[i] for i in places)
+    number: int  # among the values
 
 
 def _relations(column: tuple[int, ...], basic: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[int]:
@@ -199,7 +198,7 @@ class Traces:
 
     def foretold(self, now: Numbers) -> dict[str, Any] | None:
         """The plan of a window of these numbers from a trace that is believed."""
-        return next((plan for trace in self.believed if (plan := trace.plan(now))), None)
+        return next((plan | {"sized": trace.sized} for trace in self.believed if (plan := trace.plan(now))), None)
 
     def plan(self, source: Mapping[str, Any], compile: Callable[[Window], dict[str, Any]]) -> dict[str, Any] | None:
         """The plan of a window from a new trace, if there can be one; notes the window's numbers."""
@@ -233,7 +232,7 @@ class Traces:
                 self.waiting.remove(other)
                 if foretold == plan:
                     self.believed.insert(0, trace)  # the next size is most likely of the same class
-                    return plan
+                    return plan | {"sized": trace.sized}
                 log.warning("two traces of a window disagree; it is compiled for each size")
                 self.give_up()
                 return None

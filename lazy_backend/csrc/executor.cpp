@@ -158,6 +158,7 @@ void Executor::forget_plans() {
   plans_.clear();
   generic_.clear();
   generic_runs_.clear();
+  sized_.clear();
 }
 
 void Executor::loop() {
@@ -258,6 +259,14 @@ void Executor::run(Job& job) {
   device_busy_ = true;
 }
 
+std::shared_ptr<Plan> Executor::sized_plan(const Hash& structure, const Window& window) {
+  const auto found = sized_.find(structure);
+  if (found == sized_.end()) return nullptr;
+  for (const auto& sized : found->second)
+    if (auto plan = sized->plan_for(window)) return plan;
+  return nullptr;
+}
+
 std::shared_ptr<Plan> Executor::plan_for(Job& job) {
   if (auto found = plans_.find(job.key); found != plans_.end()) {
     stats().plans_hit++;
@@ -277,7 +286,8 @@ std::shared_ptr<Plan> Executor::plan_for(Job& job) {
     }
   }
   const auto start = std::chrono::steady_clock::now();
-  std::shared_ptr<Plan> plan = compiler()(*job.window, job.alive, runs);
+  auto plan = sized_plan(structure, *job.window);
+  if (!plan) plan = compiler()(*job.window, job.alive, runs);
   const auto spent = std::chrono::steady_clock::now() - start;
   // A plan whose kernels were all there is put together, not compiled.
   if (plan->built_kernels)
@@ -286,6 +296,11 @@ std::shared_ptr<Plan> Executor::plan_for(Job& job) {
     stats().plans_assembled++;
   stats().compile_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
   if (plan->once) return plan;
+  if (auto sized = std::exchange(plan->sized, nullptr)) {
+    if (sized_.size() >= kMaxPlans) sized_.clear();
+    auto& all = sized_[structure];
+    all.insert(all.begin(), std::move(sized));
+  }
   if (!plan->varying.empty()) {
     if (generic_.size() >= kMaxPlans) generic_.clear();
     auto& generic = generic_[structure];

@@ -41,6 +41,14 @@ struct Step {
   std::vector<uint32_t> last, last_pieces;  // slots and pieces that no later step of the plan touches
 };
 
+struct Plan;
+
+// A plan for all sizes of a structure, as Python's tracer found it (python_plan.cpp).
+struct Sized {
+  virtual ~Sized() = default;
+  virtual std::shared_ptr<Plan> plan_for(const Window& window) const = 0;  // nullptr where it is not one of its windows
+};
+
 struct Plan {
   std::vector<Step> steps;
   std::vector<std::shared_ptr<const Check>> checks;  // the words of the slot behind the window's last
@@ -50,6 +58,7 @@ struct Plan {
   bool once = false;  // holds a run-time scalar's value: good for this window only
   std::vector<uint32_t> varying;  // nodes, run on the host, whose sizes may be others than when the plan was made
   uint32_t runs_each = 0;         // how often it may run for the same sizes, where some nodes vary
+  std::shared_ptr<const Sized> sized;  // that gives the plans of other sizes, where it is new
   bool built_kernels = false;  // making it took a kernel that neither memory nor the persistent cache had
 
   void find_last_uses(const Window& window);
@@ -93,6 +102,7 @@ class Executor {
   void run_window(Job& job);
   void execute(const Plan& plan, Window& window);
   std::shared_ptr<Plan> plan_for(Job& job);
+  std::shared_ptr<Plan> sized_plan(const Hash& structure, const Window& window);  // nullptr where none is for such sizes
   void note_error(std::exception_ptr error);  // the first since it was raised last
   void look_at_checks();           // the device has done all
 
@@ -106,6 +116,7 @@ class Executor {
   Checks checks_;                  // guarded by run_mutex_
   std::unordered_map<Hash, std::shared_ptr<Plan>, HashHash> plans_;
   std::unordered_map<Hash, Generic, HashHash> generic_;         // by structure
+  std::unordered_map<Hash, std::vector<std::shared_ptr<const Sized>>, HashHash> sized_;  // by structure, the latest first
   std::unordered_map<Hash, uint32_t, HashHash> generic_runs_;   // of a generic plan, by window
   std::thread thread_;
 };

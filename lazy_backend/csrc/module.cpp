@@ -9,6 +9,7 @@
 #include "hooks.h"
 #include "host_library.h"
 #include "profile.h"
+#include "python_plan.h"
 #include "recorder.h"
 #include "runtime.h"
 #include "stats.h"
@@ -125,110 +126,6 @@ py::dict window_to_python(const Window& w, const std::vector<uint8_t>& alive, st
   return out;
 }
 
-ArgRecipe::Type scalar_type(const std::string& type) {
-  static const std::unordered_map<std::string, ArgRecipe::Type> types = {
-      {"f64", ArgRecipe::kF64}, {"f32", ArgRecipe::kF32}, {"i64", ArgRecipe::kI64}, {"i32", ArgRecipe::kI32}, {"bool", ArgRecipe::kBool}};
-  return types.at(type);
-}
-
-uint32_t scalar_bytes(ArgRecipe::Type type) {
-  return type == ArgRecipe::kF64 || type == ArgRecipe::kI64 ? 8 : type == ArgRecipe::kBool ? 1 : 4;
-}
-
-// temps: piece and offset of each.
-ArgRecipe arg_from_python(const py::tuple& arg, const std::vector<std::pair<uint32_t, uint64_t>>& temps) {
-  const auto kind = arg[0].cast<std::string>();
-  ArgRecipe out{};
-  if (kind == "slot") {
-    out.kind = ArgRecipe::kSlot;
-    out.index = arg[1].cast<uint32_t>();
-  } else if (kind == "temp") {
-    out.kind = ArgRecipe::kTemp;
-    std::tie(out.index, out.bits) = temps.at(arg[1].cast<size_t>());
-  } else if (kind == "local") {
-    out.kind = ArgRecipe::kLocal;
-    out.size = arg[1].cast<uint32_t>();
-  } else {
-    const auto type = scalar_type(arg[2].cast<std::string>());
-    out.type = type;
-    out.size = scalar_bytes(type);
-    if (kind == "scalar") {
-      out.kind = ArgRecipe::kScalar;
-      out.index = arg[1].cast<uint32_t>();
-      return out;
-    }
-    out.kind = ArgRecipe::kBytes;
-    if (type == ArgRecipe::kF64) {
-      const auto v = arg[1].cast<double>();
-      std::memcpy(&out.bits, &v, 8);
-    } else if (type == ArgRecipe::kF32) {
-      const auto v = static_cast<float>(arg[1].cast<double>());
-      std::memcpy(&out.bits, &v, 4);
-    } else {
-      const auto v = arg[1].cast<int64_t>();
-      std::memcpy(&out.bits, &v, type == ArgRecipe::kI64 ? 8 : 4);
-    }
-  }
-  return out;
-}
-
-std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
-  auto plan = std::make_unique<Plan>();
-  plan->pieces = source["pieces"].cast<std::vector<uint64_t>>();
-  const auto temps = source["temps"].cast<std::vector<std::pair<uint32_t, uint64_t>>>();
-  plan->once = source["once"].cast<bool>();
-  if (source.contains("varying")) {
-    plan->varying = source["varying"].cast<std::vector<uint32_t>>();
-    plan->runs_each = source["runs_each"].cast<uint32_t>();
-  }
-  for (const auto& item : source["checks"].cast<py::list>()) {
-    const auto t = item.cast<py::tuple>();
-    plan->checks.push_back(std::make_shared<const Check>(
-        Check{t[0].cast<uint32_t>(), t[1].cast<std::string>() == "IndexError", t[2].cast<std::string>()}));
-  }
-  for (const auto& item : source["steps"].cast<py::list>()) {
-    const auto t = item.cast<py::tuple>();
-    const auto kind = t[0].cast<std::string>();
-    Step step;
-    if (kind == "host" || kind == "interpret") {
-      step.kind = Step::kHost;
-      step.fallback = kind == "host";
-      step.node = t[1].cast<uint32_t>();
-    } else if (kind == "launch") {
-      step.kind = Step::kLaunch;
-      step.kernel = reinterpret_cast<lazy_kernel>(t[1].cast<uintptr_t>());
-      step.global = t[2].cast<std::array<uint64_t, 3>>();
-      step.local = t[3].cast<std::array<uint64_t, 3>>();
-      for (const auto& arg : t[4].cast<py::list>()) step.args.push_back(arg_from_python(arg.cast<py::tuple>(), temps));
-    } else {
-      step.kind = Step::kCoreOp;
-      step.name = t[1].cast<std::string>();
-      step.attrs = t[2].cast<std::string>();
-      step.outputs = t[3].cast<uint32_t>();
-      step.kernel = reinterpret_cast<lazy_kernel>(t[5].cast<uintptr_t>());
-      for (const auto& entry : t[4].cast<py::list>()) {
-        const auto tensor = entry.cast<py::tuple>();
-        step.args.push_back(arg_from_python(tensor[0].cast<py::tuple>(), temps));
-        lazy_tensor desc{};
-        desc.dtype = tensor[1].cast<uint32_t>();
-        desc.offset = tensor[2].cast<uint64_t>();
-        const auto sizes = tensor[3].cast<std::vector<int64_t>>(), strides = tensor[4].cast<std::vector<int64_t>>();
-        TORCH_CHECK(sizes.size() <= LAZY_MAX_RANK, "a tensor of rank ", sizes.size(), " for a driver that takes ", LAZY_MAX_RANK);
-        desc.rank = static_cast<uint32_t>(sizes.size());
-        std::copy(sizes.begin(), sizes.end(), desc.sizes);
-        std::copy(strides.begin(), strides.end(), desc.strides);
-        step.tensors.push_back(desc);
-      }
-    }
-    plan->steps.push_back(std::move(step));
-  }
-  if (source.contains("numbers")) {
-    const auto numbers = source["numbers"].cast<std::vector<uint32_t>>();
-    for (size_t i = 0; i < plan->steps.size(); ++i) plan->steps[i].number = numbers.at(i);
-  }
-  return plan;
-}
-
 // The Python callable, kept for the life of the process: the executor's threads outlive module teardown.
 PyObject* compile_callable = nullptr;
 
@@ -242,9 +139,11 @@ std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& 
   source["structure"] = std::to_string(structure.a) + "-" + std::to_string(structure.b);
   source["generic_runs"] = generic_runs;
   const uint64_t built = stats().kernels_built;
-  auto plan = plan_from_python(py::reinterpret_borrow<py::object>(compile_callable)(source).cast<py::dict>());
+  const auto made = py::reinterpret_borrow<py::object>(compile_callable)(source).cast<py::dict>();
+  auto plan = plan_from_python(made);
   plan->scalar_kinds = std::move(kinds);
   plan->find_last_uses(window);
+  if (made.contains("sized")) plan->sized = sized_from_python(made["sized"].cast<py::dict>(), *plan);
   plan->built_kernels = stats().kernels_built != built;
   return plan;
 }

@@ -10,6 +10,8 @@
 
 namespace lazy {
 
+struct Shape;
+
 struct OpEntry {
   c10::OperatorHandle handle;
   std::string name;       // "aten.add.Tensor"
@@ -27,6 +29,7 @@ struct OpEntry {
   std::atomic<uint64_t> host_calls{0};
   bool disjoint = false;           // eager refuses an out= that lies in the first operand
   std::optional<c10::OperatorHandle> stand_in = {};  // what the host runs for it, where torch's CPU has no such op
+  const Shape* shape = nullptr;    // structured: asked in place of the Meta kernel
   bool host_indices = false;       // its index tensors may live on the host, as on every accelerator
 };
 

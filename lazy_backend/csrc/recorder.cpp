@@ -19,6 +19,7 @@
 #include "recorder.h"
 #include "refusals.h"
 #include "runtime.h"
+#include "shapes.h"
 #include "stats.h"
 #include "stream.h"
 
@@ -232,6 +233,30 @@ OutMeta describe_out(const at::Tensor& t, int alias) {
   return {alias, false, t.scalar_type(), t.sizes().vec(), t.strides().vec()};
 }
 
+bool floating(const c10::IValue& v) {
+  if (v.isTensor()) return !v.toTensor().defined() || c10::isFloatingType(v.toTensor().scalar_type());
+  return !v.isTensorList() || std::ranges::all_of(v.toTensorVector(), [](const at::Tensor& t) { return c10::isFloatingType(t.scalar_type()); });
+}
+
+// Runs the Meta kernel, on the arguments in the stack, for its results.
+void run_meta(const OpEntry& op, torch::jit::Stack& stack) {
+  at::AutoDispatchBelowADInplaceOrView guard;
+  c10::impl::ExcludeDispatchKeyGuard no_python(c10::DispatchKeySet(c10::DispatchKey::Python) |
+                                               c10::DispatchKeySet(c10::DispatchKey::PythonTLSSnapshot));
+  constexpr c10::DispatchKeySet meta(c10::DispatchKey::Meta);
+  if (op.shape && (op.shape->any_dtype || std::ranges::all_of(stack, floating))) {
+    torch::jit::Stack results = stack;
+    try {
+      op.shape->function.callBoxed(op.handle, meta, &results);
+      stack.swap(results);
+      return;
+    } catch (const c10::Error&) {
+      // The Meta kernel says what is wrong, or takes it: a number on the CPU, for one.
+    }
+  }
+  op.handle.redispatchBoxed(meta, &stack);
+}
+
 // Runs the Meta kernel. Shape and dtype errors are eager's own, raised here, at the call.
 std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
   stats().meta_misses++;
@@ -243,12 +268,7 @@ std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
       largest = std::max<uint64_t>(largest, args[i].toTensor().numel());
     stack.push_back(moved(args[i], c10::DeviceType::Meta, meta_of));
   }
-  {
-    at::AutoDispatchBelowADInplaceOrView guard;
-    c10::impl::ExcludeDispatchKeyGuard no_python(c10::DispatchKeySet(c10::DispatchKey::Python) |
-                                                 c10::DispatchKeySet(c10::DispatchKey::PythonTLSSnapshot));
-    op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
-  }
+  run_meta(op, stack);
   auto entry = std::make_shared<MetaEntry>();
   for (size_t r = 0; r < op.nreturns; ++r) {
     const auto& v = stack[stack.size() - op.nreturns + r];

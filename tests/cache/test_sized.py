@@ -118,16 +118,38 @@ def test_a_plan_for_all_sizes_is_right_for_each(device, name):
 def test_a_window_is_its_structure_and_its_numbers():
     node = (
         "aten.mul.Tensor",
-        [("tensor", 0, 6, (4, 5), (5, 1), 0), 2],
+        [("tensor", 0, 6, (4, 5), (5, 1), 0), 2, True, 0.5, [3, None], ("scalar", 0, 1), ("enum", 6)],
         [("tensor", 1, 6, (4, 5), (5, 1), 0)],
-        None,
+        (("scalar", 1, 1), ("scalar", 2, 1)),
         "x",
     )
     source = {"nodes": [node], "slots": [(80, True, True), (80, True, False)]}
-    found = numbers(source)
-    assert renumbered(source, found) == source
-    doubled = renumbered(source, [2 * n if isinstance(n, int) else n for n in found])
+    assert numbers(source) == [4, 5, 5, 1, 0, 2, 3, 4, 5, 5, 1, 80, 80]
+    assert renumbered(source, lambda n: n) == source
+    doubled = renumbered(source, lambda n: 2 * n)
     assert doubled["slots"][0] == (160, True, True) and doubled["nodes"][0][1][0][3] == (8, 10)
+
+
+def test_python_is_not_asked_once_a_trace_is_believed(device, monkeypatch):
+    """the recorder's numbers are then put into the trace in C++; another relation of sizes is Python's again"""
+    from lazy_backend import compiler
+
+    asked = []
+    monkeypatch.setattr(compiler, "foretold", asked.append)
+    data = torch.linspace(-1, 1, 8000)
+
+    def program(where, n, more):
+        rows = data.to(where)[: 5 * n].view(5, n)
+        return torch.cat([rows.t(), rows[:, more:].t()]).softmax(0) + rows.sum(1) * rows.amax(1)
+
+    def differs(n, more=1):
+        before = len(asked)
+        torch.testing.assert_close(program(device, n, more).cpu(), program("cpu", n, more))
+        return len(asked) - before
+
+    assert [differs(n) for n in (100, 200, 310, 410)] != [0] * 4
+    assert [differs(n) for n in (520, 77, 640, 111, 1024, 35)] == [0] * 6
+    assert differs(300, more=40) == 1
 
 
 def test_a_trace_is_believed_when_another_foretells_its_plan():
@@ -141,13 +163,15 @@ def test_a_trace_is_believed_when_another_foretells_its_plan():
         n, m = window.nodes[0].args[0][3]
         rows = 1 if n > 8 else 2
         steps = [("launch", 7, (n * rows, 1, 1), (1, 1, 1), [("bytes", m, "i32")])]
-        return {"lives": [], "alignment": 64, "steps": steps, "checks": []}
+        return {"pieces": [4 * n], "temps": [(0, 0)], "steps": steps, "checks": [], "once": False}
 
     traces = Traces()
     assert traces.plan(source(10, 3), compile) is None, "the first is compiled as it is"
     assert traces.plan(source(20, 3), compile)["steps"][0][2] == (20, 1, 1)
     assert not traces.believed
-    assert traces.plan(source(30, 3), compile)["steps"][0][2] == (30, 1, 1)
+    plan = traces.plan(source(30, 3), compile)
+    assert plan["steps"][0][2] == (30, 1, 1) and plan["pieces"] == [120]
+    assert plan["sized"]["spots"] == [("global", 0, 0), ("piece", 0, 0)]
     assert len(traces.believed) == 1
     assert traces.foretold(numbers(source(11, 3)))["steps"][0][2] == (11, 1, 1)
     assert traces.foretold(numbers(source(4, 3))) is None, "a guard does not hold"
@@ -163,7 +187,8 @@ def test_traces_that_disagree_are_given_up():
 
     def compile(window):
         hidden = int.__add__(window.nodes[0].args[0], 0)  # a number that leaves the tape
-        return {"lives": [], "alignment": 64, "steps": [("launch", 7, (hidden, 1, 1), (1, 1, 1), [])], "checks": []}
+        steps = [("launch", 7, (hidden, 1, 1), (1, 1, 1), [])]
+        return {"pieces": [], "temps": [], "steps": steps, "checks": [], "once": False}
 
     traces = Traces()
     plans = [traces.plan(source(n), compile) for n in (3, 4, 5, 6, 7)]

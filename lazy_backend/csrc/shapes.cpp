@@ -1,0 +1,84 @@
+#include "shapes.h"
+
+#include <ATen/ATen.h>
+#include <ATen/MetaFunctions.h>
+#include <ATen/TensorIterator.h>
+
+#include <unordered_map>
+
+namespace lazy {
+namespace {
+
+at::Tensor relu(const at::Tensor& self) { return at::meta::neg(self); }
+
+at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
+  auto iterator = at::TensorIteratorConfig()
+                      .check_all_same_dtype(false)
+                      .declare_static_dtype(at::result_type(self, other))
+                      .add_owned_output(at::Tensor())
+                      .add_input(condition)
+                      .add_input(self)
+                      .add_input(other)
+                      .build();
+  return iterator.output();
+}
+
+at::Tensor safe_softmax(const at::Tensor& self, int64_t dim, std::optional<at::ScalarType> dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!dtype || *dtype == self.scalar_type(), "the Meta kernel knows");
+  return at::meta::_softmax(self, dim, false);
+}
+
+template <class Signature>
+Shape shape(Signature* function, bool any_dtype) {
+  return {c10::KernelFunction::makeFromUnboxedRuntimeFunction(function), any_dtype};
+}
+
+std::unordered_map<std::string, Shape> table() {
+  std::unordered_map<std::string, Shape> rows;
+  const auto add = [&rows](const char* name, const char* overload, Shape shape) {
+    const std::string plain = name + sizeof "aten::" - 1;
+    rows.emplace("aten." + plain + "." + (*overload ? overload : "default"), std::move(shape));
+  };
+// op: its struct in at::_ops; its signature chooses among the overloads of `function`.
+#define ROW(op, function, any_dtype) \
+  add(at::_ops::op::name, at::_ops::op::overload_name, shape(static_cast<at::_ops::op::ptr_schema>(&function), any_dtype));
+#define FLOATING(op, function) ROW(op, at::meta::function, false)
+#define ANY(op, function) ROW(op, at::meta::function, true)
+
+  ANY(add_Tensor, add) ANY(add__Tensor, add_) ANY(sub_Tensor, sub) ANY(sub__Tensor, sub_)
+  ANY(mul_Tensor, mul) ANY(mul__Tensor, mul_) ANY(div_Tensor, div) ANY(div__Tensor, div_)
+  ANY(maximum, maximum) ANY(minimum, minimum) FLOATING(pow_Tensor_Scalar, pow) FLOATING(pow_Tensor_Tensor, pow)
+  ANY(eq_Tensor, eq) ANY(ne_Tensor, ne) ANY(lt_Tensor, lt) ANY(le_Tensor, le) ANY(gt_Tensor, gt) ANY(ge_Tensor, ge)
+  ANY(eq_Scalar, eq) ANY(ne_Scalar, ne) ANY(lt_Scalar, lt) ANY(le_Scalar, le) ANY(gt_Scalar, gt) ANY(ge_Scalar, ge)
+  FLOATING(addcmul, addcmul) FLOATING(addcdiv, addcdiv) FLOATING(lerp_Scalar, lerp) FLOATING(lerp_Tensor, lerp)
+  FLOATING(neg, neg) FLOATING(exp, exp) FLOATING(log, log) FLOATING(log1p, log1p) FLOATING(expm1, expm1)
+  FLOATING(sqrt, sqrt) FLOATING(rsqrt, rsqrt) FLOATING(reciprocal, reciprocal) FLOATING(sin, sin) FLOATING(cos, cos)
+  FLOATING(tanh, tanh) FLOATING(sigmoid, sigmoid) FLOATING(erf, erf) FLOATING(floor, floor) FLOATING(ceil, ceil)
+  FLOATING(tanh_backward, tanh_backward) FLOATING(sigmoid_backward, sigmoid_backward)
+  FLOATING(gelu, gelu) FLOATING(gelu_backward, gelu_backward) FLOATING(silu, silu) FLOATING(silu_backward, silu_backward)
+  FLOATING(elu, elu) FLOATING(leaky_relu, leaky_relu) FLOATING(leaky_relu_backward, leaky_relu_backward)
+  FLOATING(softplus, softplus) FLOATING(threshold_backward, threshold_backward) FLOATING(clamp, clamp)
+  FLOATING(clamp_min, clamp_min) FLOATING(clamp_max, clamp_max)
+  FLOATING(sum_dim_IntList, sum) FLOATING(mean_dim, mean) FLOATING(amax, amax) FLOATING(amin, amin)
+  FLOATING(argmax, argmax) FLOATING(argmin, argmin) FLOATING(cumsum, cumsum) FLOATING(topk, topk_symint)
+  FLOATING(linalg_vector_norm, linalg_vector_norm)
+  FLOATING(mm, mm) FLOATING(bmm, bmm) FLOATING(addmm, addmm) FLOATING(baddbmm, baddbmm)
+  FLOATING(_softmax, _softmax) FLOATING(_softmax_backward_data, _softmax_backward_data)
+  FLOATING(_log_softmax, _log_softmax) FLOATING(_log_softmax_backward_data, _log_softmax_backward_data)
+  ANY(cat, cat) ANY(gather, gather) ANY(triu, triu_symint) ANY(tril, tril_symint)
+  ROW(relu, relu, false) ROW(where_self, where, true) ROW(_safe_softmax, safe_softmax, false)
+#undef ANY
+#undef FLOATING
+#undef ROW
+  return rows;
+}
+
+}  // namespace
+
+const Shape* shape_of(const std::string& name) {
+  static const auto* rows = new std::unordered_map<std::string, Shape>(table());  // outlives every static
+  const auto found = rows->find(name);
+  return found == rows->end() ? nullptr : &found->second;
+}
+
+}  // namespace lazy
