@@ -2,8 +2,7 @@
 
 Eager's peak is PyTorch's CPU allocator's, whose every allocation and release its profiler reports. Lazy's is its own
 allocator's, plus what the script holds on the CPU after its steps: its data lies there in both runs. Each script runs
-in a process of its own. Growth is what the allocator holds and what the process has resident at the end, less the same
-after a tenth of the steps.
+in a process of its own. Growth: all that the process holds (`Held`) after a tenth of the steps, and after all of them.
 """
 
 import gc
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -91,74 +90,115 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def held(device: str) -> tuple[int, int]:
-    """Bytes of live tensors on lazy (0 elsewhere), and resident bytes of the process."""
-    gc.collect()
-    if device == "cpu":
-        return 0, resident()
-    torch.lazy.synchronize()
-    return torch.lazy.memory_allocated(), resident()
+class Held(NamedTuple):
+    """What a process holds between two steps. plans, ops: all that were made, whether or not they are kept."""
+
+    allocated: int  # bytes of live tensors on lazy
+    reserved: int  # bytes that lazy took from its driver
+    resident: int  # bytes of the process that are in memory
+    plans: int
+    ops: int  # operators with their operands' metadata, as the recorder knows them
+    objects: int  # that Python's collector looks after
+
+    @classmethod
+    def now(cls) -> "Held":
+        """Once the device has done all, and what was garbage is gone."""
+        gc.collect()
+        torch.lazy.synchronize()
+        stats = torch.lazy.stats()
+        return cls(
+            torch.lazy.memory_allocated(),
+            torch.lazy.memory_reserved(),
+            resident(),
+            stats["plans_compiled"] + stats["plans_assembled"],
+            stats["meta_misses"],
+            len(gc.get_objects()),
+        )
+
+    def in_kb(self) -> tuple[int, ...]:
+        """The same, memory in kilobytes."""
+        memory, counts = self[:3], self[3:]
+        return tuple(round(nbytes / 1e3) for nbytes in memory) + counts
 
 
 class Over(Exception):
     """The steps are done: what a script does after them is not measured."""
 
 
-def measure(name: str, device: str, steps: int) -> dict[str, int]:
-    """Runs a script's steps in this process: its peak where they are few, its growth where they are many."""
-    run = SCRIPTS[name]()
-    found: dict[str, int] = {}
-    early = (0, 0)
-    end = 0
+def stepped(run: Run, device: str, steps: int, each: Report) -> None:
+    """Runs the steps of a script, and no more."""
 
     def report(step: int, value: Tensor) -> None:
-        nonlocal early, end
-        if step % 10 == 0 or steps <= STEPS:
-            value.sum().item()
-        if step == steps // 10:
-            early = held(device)
+        each(step, value)
         if step == steps - 1:
-            late = held(device)
-            found["allocator_growth"], found["resident_growth"] = late[0] - early[0], late[1] - early[1]
-            end = time.time_ns()
             raise Over
 
-    def until_over() -> int:
-        with suppress(Over):
-            run(device, steps, report)
+    with suppress(Over):
+        run(device, steps, report)
+
+
+def growth(run: Run, few: int, many: int) -> tuple[Held, Held]:
+    """What is held after few steps of a script and after many. A value is read every tenth step."""
+    found: list[Held] = []
+
+    def each(step: int, value: Tensor) -> None:
+        if step % 10 == 0:
+            value.sum().item()
+        if step + 1 in (few // 2, few, many):
+            found.append(Held.now())
+
+    stepped(run, "lazy", many, each)
+    _, early, late = found  # the first look cuts windows where there was no cut before: that may be a plan more
+    return early, late
+
+
+def peak(run: Run, device: str) -> int:
+    """Most bytes of tensors at a time over a few steps."""
+    end = 0
+
+    def each(step: int, value: Tensor) -> None:
+        nonlocal end
+        value.sum().item()
+        if step == STEPS - 1:
+            gc.collect()
+            end = time.time_ns()
+
+    def steps() -> int:
+        stepped(run, device, STEPS, each)
         return end
 
-    if steps > STEPS:
-        until_over()
-        return found
-    peak, last = cpu_memory(until_over)
-    found["peak"] = peak if device == "cpu" else torch.lazy.max_memory_allocated() + last
-    return found
+    most, last = cpu_memory(steps)
+    return most if device == "cpu" else torch.lazy.max_memory_allocated() + last
 
 
-def apart(name: str, device: str, steps: int) -> dict[str, int]:
-    """`measure` in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.memory", "--one", name, "--device", device, "--steps", str(steps)]
+def apart(name: str, what: str) -> Any:
+    """A measurement of a script in a process of its own: the peak on a device, or the growth over a number of steps."""
+    command = [sys.executable, "-m", "benchmarks.memory", "--one", name, "--what", what]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
 
 
 def main(
     scripts: Annotated[str, typer.Option(help=f"comma-separated, of {', '.join(SCRIPTS)}")] = ",".join(SCRIPTS),
-    steps: Annotated[int, typer.Option(help="of the run for growth; 0: none")] = 1000,
+    steps: Annotated[int, typer.Option(help="of the run for growth")] = 1000,
     one: Annotated[str, typer.Option(hidden=True)] = "",
-    device: Annotated[str, typer.Option(hidden=True)] = "lazy",
+    what: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Prints a Markdown table."""
+    """Prints two Markdown tables."""
     if one:
-        print(json.dumps(measure(one, device, steps)))
+        run = SCRIPTS[one]()
+        print(json.dumps(growth(run, int(what) // 10, int(what)) if what.isdigit() else peak(run, what)))
         return
-    print("| script | eager peak MB | lazy peak MB | lazy / eager | allocator growth KB | process growth KB |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for name in scripts.split(","):
-        eager, lazy = (apart(name, of, STEPS)["peak"] for of in ("cpu", "lazy"))
-        row = f"| {name} | {eager / 1e6:.2f} | {lazy / 1e6:.2f} | {lazy / eager:.3f} |"
-        grown = apart(name, "lazy", steps) if steps else {}
-        print(row, *(f"{grown[of] / 1e3:.0f} |" if steps else "- |" for of in ("allocator_growth", "resident_growth")))
+    names = scripts.split(",")
+    print("| script | eager peak MB | lazy peak MB | lazy / eager |\n| --- | --- | --- | --- |")
+    for name in names:
+        eager, lazy = (apart(name, device) for device in ("cpu", "lazy"))
+        print(f"| {name} | {eager / 1e6:.2f} | {lazy / 1e6:.2f} | {lazy / eager:.3f} |", flush=True)
+    print(f"\n| held after {steps // 10} and {steps} steps | tensors KB | reserved KB | resident KB | plans ", end="")
+    print("| op records | Python objects |\n| --- | --- | --- | --- | --- | --- | --- |")
+    for name in names:
+        early, late = (Held(*found) for found in apart(name, str(steps)))
+        cells = (f"{a}, {b}" if a != b else str(a) for a, b in zip(early.in_kb(), late.in_kb(), strict=True))
+        print(f"| {name} |", *(f"{cell} |" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":
