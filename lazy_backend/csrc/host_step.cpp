@@ -256,9 +256,13 @@ void run_host_step(const Window& window, uint32_t index, bool fallback) {
   const bool in_place = face && std::all_of(results.begin(), results.end(), [](const auto& t) { return t.defined(); });
   try {
     if (in_place) {
-      stack.insert(stack.end(), results.begin(), results.end());
+      for (const at::Tensor& result : results) stack.emplace_back(alias_of(result, result));
+      const torch::jit::Stack given(stack.end() - static_cast<ptrdiff_t>(op.nreturns), stack.end());
       at::AutoDispatchBelowADInplaceOrView guard;
       face->callBoxed(&stack);
+      // Some kernels lay their out= tensor out anew: max_unpool2d as its input, if that is channels-last.
+      for (size_t r = 0; r < op.nreturns; ++r)
+        if (!given[r].toTensor().strides().equals(results[r].strides())) results[r].copy_(given[r].toTensor().clone());
     } else {
       call_cpu(op, &stack);
     }

@@ -122,6 +122,19 @@ def test_bags_are_left_to_the_device(device, mode):
     torch.testing.assert_close(program(device), program("cpu"))
 
 
+def test_results_lie_where_the_script_was_told(device):
+    """though the CPU's kernel lays its out= tensor out as its input, which is channels-last"""
+
+    def program(where):
+        x = torch.arange(1.0, 19.0, device=where).view(1, 2, 3, 3).contiguous(memory_format=torch.channels_last)
+        at = torch.arange(18, device=where).view(1, 2, 3, 3).contiguous(memory_format=torch.channels_last)
+        return torch.nn.functional.max_unpool2d(x, at, 2, output_size=(6, 6)).cpu()
+
+    torch.lazy.reset_stats()
+    torch.testing.assert_close(program(device), program("cpu"))
+    assert torch.lazy.stats()["ops_interpreted"] > 0
+
+
 def test_a_compiler_that_dies_costs_the_background_only(device, monkeypatch, caplog):
     monkeypatch.setattr(background.sys, "executable", "/bin/false")
     x = torch.arange(23.0, device=device)
