@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
 from codegen.groups import (
+    CONTRACTIONS,
     IN_PLACE,
     INLINE,
+    KEPT_TERMS,
     LEAVES,
     MAX_BUFFERS,
     MAX_ROW,
@@ -95,6 +97,8 @@ class Fusion:
         """A new group for the node. Loads whose slot is overwritten before it can run are copied first."""
         operand = node.outputs[0] if node.op not in REDUCTIONS and node.outputs else node.inputs[0]
         plain = node.op == "map" or node.op in REDUCTIONS or node.op == "store"
+        if node.op in CONTRACTIONS:
+            self._keep_costly(node)
         for attempt in ("read", "copy") if self.extern(node) else ("recompute", "read", "copy"):
             group = Group(self._next, operand.shape, None if plain else node)
             self._next += 1
@@ -537,10 +541,36 @@ class Fusion:
             value = pending.pop()
             if value.node.op == "load" and value not in self.copies:
                 if any(s is node or s in self._placed for s in self._stores(value.node, earlier=False)):
-                    copy = Node("map", (value,), {"fn": "convert", "to": value.dtype}, node.origin)
-                    copy.outputs = (Value(-value.id - 1, value.shape, value.dtype, copy, 0),)
-                    self._position[copy] = self._position[value.node]
-                    self._open(copy)
-                    self.copies[value] = copy.outputs[0]
+                    self._copy(value, node.origin)
             elif value.node.op in INLINE:
                 pending += value.node.inputs
+
+    def _copy(self, value: Value, origin: int) -> None:
+        """Put a value that has no group into memory."""
+        copy = Node("map", (value,), {"fn": "convert", "to": value.dtype}, origin)
+        copy.outputs = (Value(-value.id - 1, value.shape, value.dtype, copy, 0),)
+        self._position[copy] = self._position[value.node]
+        self._open(copy)
+        self.copies[value] = copy.outputs[0]
+
+    def _keep_costly(self, contraction: Node) -> None:
+        """Put operands into memory that would be looked up, or put together, anew for each of many terms."""
+        *_, rows, columns = contraction.outputs[0].shape
+        terms = (columns, rows) if contraction.op == "matmul" else (KEPT_TERMS, KEPT_TERMS)
+        for operand, again in zip(contraction.inputs, terms, strict=True):
+            value = operand
+            while value.node.op in VIEWS:
+                value = value.node.inputs[0]
+            if usual(again) < KEPT_TERMS or value in self.copies or not self._costly(value):
+                continue
+            if value in self.inlined:
+                del self.inlined[value]
+            elif value.node.op in INLINE:
+                self._copy(value, contraction.origin)
+
+    def _costly(self, value: Value) -> bool:
+        """Whether an element takes a table of parts or of indices to find."""
+        if value.node.op in ("cat", "gather", "index"):
+            return True
+        inside = value.node.op in INLINE or value in self.inlined
+        return inside and value not in self.copies and any(map(self._costly, value.node.inputs))
