@@ -191,6 +191,37 @@ def test_a_wide_sum_takes_two_stages() -> None:
     build(mean_of_squares).check(launches=2)
 
 
+def crossed(c: Case, overwritten: bool) -> None:
+    """Products of a sample's features with one another, which are looked up."""
+    numbers = [c.input(integers(0, 50, 16)) for _ in range(3)]
+    slot = c.slot(floats(50, 32))
+    tables = [c.view(slot, (50, 32)), *(c.input(floats(50, 32)) for _ in numbers[1:])]
+    rows = [t.gather(0, n.reshape(16, 1).expand(16, 32)) for t, n in zip(tables, numbers, strict=True)]
+    x = stack([c.input(floats(16, 32)), *rows], 1)
+    if overwritten:
+        c.store(tables[0] * 0.5, slot)
+    c.output(matmul(x, x.transpose(1, 2)))
+
+
+def test_an_operand_of_parts_is_put_together_once_for_both_sides() -> None:
+    plan = build(lambda c: crossed(c, False)).check(launches=2)
+    assert plan.temps and len(plan.temps) == 1
+
+
+def test_and_before_the_parts_are_overwritten() -> None:
+    build(lambda c: crossed(c, True)).check(launches=3)
+
+
+def test_a_row_reads_an_operand_of_parts_where_it_lies() -> None:
+    """A cache that grew by a token: each of its elements is one term."""
+
+    def write(c: Case) -> None:
+        keys = cat([c.input(floats(2, 20, 16)), c.input(floats(2, 1, 16))], 1)
+        c.output(matmul(c.input(floats(2, 1, 16)), keys.transpose(1, 2)))
+
+    build(write).check(launches=1)
+
+
 def test_sums_along_different_dims_are_two_kernels() -> None:
     def write(c: Case) -> None:
         y = map_("tanh", c.input(floats(64, 96)))
