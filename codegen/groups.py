@@ -25,9 +25,9 @@ IN_PLACE = frozenset(("index_put", "scatter", "nonzero"))
 RECOMPUTE_WEIGHT = 6
 # One number for the whole kernel is computed once per work item, so longer chains pay too. benchmarks: optimizer step.
 SCALAR_RECOMPUTE_WEIGHT = 24
-# An operand of a contraction that is put together of parts or looked up is kept where each element is part of this many
-# terms. benchmarks: recommender training (9 x 32 by 32 x 9, of 9 parts: a step 0.6x -> 2.1x of eager); one row of a cache that grew
-# by a token is read once.
+# An operand of a contraction that is put together of parts, or looked up, is kept where each element is part of this
+# many terms; one row of queries reads a cache that grew by a token where it lies. benchmarks: recommender training, 9 x
+# 32 by 32 x 9 of nine parts: a step 0.6x -> 2.1x of eager.
 KEPT_TERMS = 4
 # Operations per kernel: compile time of OpenCL compilers grows faster than linearly, and registers run out.
 MAX_WEIGHT = 400
