@@ -2,6 +2,7 @@
 
 import json
 import platform
+import statistics
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .engines import DEFAULT, ENGINES
+from .floor import floor_of
 from .harness import Measured, measure, to_json
 from .overhead import host_us
-from .tables import count_table, overhead_table, speed_table, warm_table
+from .tables import count_table, floor_table, overhead_table, speed_table, warm_table
 from .workloads import WORKLOADS
 
 
@@ -25,13 +27,15 @@ def chosen(names: str, table: dict, what: str) -> list[str]:
     return picked
 
 
-def sections(results: list[Measured], costs: dict[str, dict[str, float]]) -> str:
+def sections(results: list[Measured], costs: dict[str, dict[str, float]], floors: dict[str, dict[str, float]]) -> str:
     """The Markdown report."""
     subject = "lazy" if any(result.engine == "lazy" for result in results) else results[0].engine
+    op_us = statistics.median(costs[ENGINES[subject].device].values()) if costs else 0.0
     head = f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}"
     failed = [f"- {r.workload} on {r.engine}: `{r.error.splitlines()[-1]}`" for r in results if r.error]
     parts = {
-        "Speed": speed_table(results, subject),
+        "Speed": speed_table(results, subject, [name for name, w in WORKLOADS.items() if w.python]),
+        "Floors": floor_table(results, floors, op_us, subject) if floors else "",
         "Warm-up, empty caches": warm_table(results),
         "Counted": count_table(results),
         "Host cost": overhead_table(costs) if costs else "",
@@ -44,6 +48,7 @@ def main(
     workloads: Annotated[str, typer.Option(help="comma-separated; all by default")] = "",
     engines: Annotated[str, typer.Option(help=f"comma-separated, of {', '.join(ENGINES)}")] = ",".join(DEFAULT),
     rounds: Annotated[int, typer.Option(min=1, help="turns of every engine")] = 7,
+    floors: Annotated[bool, typer.Option(help="what each step cannot do without, too")] = True,
     out: Annotated[Path, typer.Option(help="folder for results.json and results.md")] = Path("out/benchmarks"),
 ) -> None:
     """Run workloads on engines that take turns; write medians, ratios and counts as Markdown and JSON."""
@@ -62,9 +67,11 @@ def main(
                     results.append(result)
     devices = dict.fromkeys(ENGINES[engine].device for engine in columns)
     costs = host_us(devices)
+    needed = {name: floor_of(name) for name in names} if floors else {}
     out.mkdir(parents=True, exist_ok=True)
-    (out / "results.json").write_text(json.dumps({"results": to_json(results), "host_us": costs}, indent=1))
-    text = sections(results, costs)
+    content = {"results": to_json(results), "host_us": costs, "floors": needed}
+    (out / "results.json").write_text(json.dumps(content, indent=1))
+    text = sections(results, costs, needed)
     (out / "results.md").write_text(text + "\n")
     console.print(text, markup=False)
     console.print(f"\nwritten to {out}/results.md and {out}/results.json")

@@ -1,7 +1,7 @@
 """The results as Markdown."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from .harness import Measured
 
@@ -31,24 +31,41 @@ def by_workload(results: list[Measured]) -> dict[str, dict[str, Measured]]:
     return table
 
 
-def speed_table(results: list[Measured], subject: str) -> str:
-    """Milliseconds per step of each engine, and how much faster `subject` is than each other one."""
+def speed_table(results: list[Measured], subject: str, python: Collection[str] = ()) -> str:
+    """Milliseconds per step of each engine, and how much faster `subject` is than each other one.
+
+    python: workloads that Python bounds; there is a mean without them.
+    """
     table = by_workload(results)
     engines = list(next(iter(table.values())))
     others = [engine for engine in engines if engine != subject]
     rows = []
-    ratios: dict[str, list[float]] = {engine: [] for engine in others}
+    ratios: dict[str, dict[str, float]] = {engine: {} for engine in others}
     for workload, row in table.items():
         cells = [workload] + ["failed" if row[e].error else f"{row[e].step_s * 1e3:.3g}" for e in engines]
         for engine in others:
             value = ratio(row[engine], row[subject])
             cells.append("" if math.isnan(value) else f"{value:.2f}x")
             if not math.isnan(value):
-                ratios[engine].append(value)
+                ratios[engine][workload] = value
         rows.append(cells)
-    means = [f"{geometric_mean(ratios[engine]):.2f}x" for engine in others]
-    rows.append(["geometric mean", *[""] * len(engines), *means])
+    for title, left_out in ("geometric mean", ()), ("without those that Python bounds", python):
+        if not left_out or set(left_out) & set(table) and set(table) - set(left_out):
+            kept = ([v for w, v in ratios[engine].items() if w not in left_out] for engine in others)
+            rows.append([title, *[""] * len(engines), *(f"{geometric_mean(values):.2f}x" for values in kept)])
     header = ["workload", *(f"{e}, ms" for e in engines), *(f"{subject} vs {e}" for e in others)]
+    return markdown(header, rows)
+
+
+def floor_table(results: list[Measured], floors: dict[str, dict[str, float]], op_us: float, subject: str) -> str:
+    """What each step cannot do without (`benchmarks.floor`; Python: `op_us` an op), and how much of that is reached."""
+    rows = []
+    for workload, row in by_workload(results).items():
+        floor = floors[workload]
+        parts = floor["contraction_s"], floor["bytes"] / floor["triad"], floor["ops"] * op_us * 1e-6
+        cells = [f"{seconds * 1e3:.3g}" for seconds in (*parts, sum(parts), row[subject].step_s)]
+        rows.append([workload, *cells, f"{sum(parts) / row[subject].step_s:.0%}"])
+    header = ["ms", "contractions", "memory", "Python", "floor", f"{subject}", "reached"]
     return markdown(header, rows)
 
 

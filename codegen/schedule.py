@@ -54,6 +54,12 @@ class Known:
 _known = Known()
 
 
+def forget() -> None:
+    """Forgets the kernels that this process knows."""
+    global _known
+    _known = Known()
+
+
 def known() -> Known:
     """What is known in this process, or, while sizes are traced, of these sizes."""
     tape = sizes.current()

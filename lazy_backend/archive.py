@@ -161,7 +161,7 @@ class Archive:
         for what, here in (("format", FORMAT), ("torch", torch.__version__)):
             if self._about[what] != here:
                 raise pack.BadPack(f"{path} was recorded with {what} {self._about[what]}; this process has {here}")
-        self._handles: dict[tuple[int, str, str], int] = {}
+        self._handles = kernels.table()
 
     def apply_statics(self) -> None:
         """Tells the recorder what it had learnt when the archive was recorded. Before the first op."""

@@ -23,7 +23,7 @@ from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
 from codegen.plan import Arg, CoreCall, Launch, Plan
 from codegen.printer import print_kernel
-from lazy_backend import _C, archive, background, cache, config, custom, entries, identity, plans
+from lazy_backend import _C, archive, background, cache, config, custom, entries, identity, kernels, plans
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
@@ -57,7 +57,7 @@ def extern(device: int, node: Node) -> bool:
 
 
 # Loaded kernels by (device, MLIR without its name), and the structures that windows have had, by their key.
-_kernels: dict[tuple[int, str], int] = {}
+_kernels = kernels.table()
 _families: dict[str, Family] = {}
 
 _compiling = threading.Lock()  # one compile at a time
@@ -105,8 +105,7 @@ def capture(window: Window, made: list[Plan], steps: list[tuple]) -> None:
 
 def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     """The plan of a window, as plain objects for csrc/module.cpp: compiled, or the rung below it for now."""
-    if len(_families) >= MAX_FAMILIES:
-        _families.clear()
+    make_room(source["device"])
     family = _families.setdefault(source["structure"], Family())
     if plan := traced(source, family):
         return plan
@@ -122,6 +121,19 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
         if config.COMPILE.get() == "async" and (host := interpretable(window)) and background.takes(source):
             return left_to_background(source, window, family, host)
     return compiled(source, window, family)
+
+
+def make_room(device: int) -> None:
+    """Forgets structures, kernels and plans where a script has brought ever new ones."""
+    if len(_families) >= MAX_FAMILIES:
+        _families.clear()
+    # Profiles and recordings name kernels by their handles when they end.
+    if kernels.crowded(device) and archive.recording is None and not profile.active:
+        log.info("%d kernels are loaded: they are forgotten, and found in the cache when needed", kernels.MAX_LOADED)
+        with _compiling:
+            _families.clear()
+            schedule.forget()
+            kernels.forget(device)
 
 
 def foretold(source: dict[str, Any]) -> dict[str, Any] | None:
@@ -199,6 +211,7 @@ def compiled(source: dict[str, Any], window: Window, family: Family, generic: bo
 
 def compile_now(source: dict[str, Any]) -> None:
     """Compiles for another process, which finds the plan in the cache. Raises what the compiler raises."""
+    make_room(source["device"])
     window = Window.from_recorded(source)
     family = _families.setdefault(source["structure"], Family())
     with _compiling:

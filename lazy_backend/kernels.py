@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lazy_backend import _C, builders, cache, config
 from lazy_backend.driver import origin
@@ -16,11 +16,16 @@ log = logging.getLogger("lazy_backend.kernels")
 described: dict[int, str] = {}
 origin.lookup = described.get
 
-# (device, program, function) of each handle. Kernels and programs live as long as the process.
+# (device, program, function) of each handle, a program for each.
 _programs: dict[int, tuple[int, int, str]] = {}
+_tables: list[dict[Any, int]] = []
 # Under which name the persistent cache has the binary of a handle.
 entries: dict[int, str] = {}
 _library_ops: list[str] = []
+
+# Kernels that a device has loaded at most, before a window is compiled. A model's training has some 60, and a script of
+# ever new windows grew by XX KB each.
+MAX_LOADED = 4096
 
 
 class NoCompile(RuntimeError):
@@ -39,6 +44,29 @@ def library_handle(op: str) -> int:
 def library_op(handle: int) -> str:
     """The op that `library_handle` numbered; empty for any other handle."""
     return _library_ops[handle - 1] if 0 < handle <= len(_library_ops) else ""
+
+
+def table() -> dict[Any, int]:
+    """A table of handles by (device, whatever), which loses those that are forgotten."""
+    _tables.append({})
+    return _tables[-1]
+
+
+def crowded(device: int) -> bool:
+    """Whether the device has as many kernels loaded as it may."""
+    return len(_programs) >= MAX_LOADED and sum(d == device for d, _, _ in list(_programs.values())) >= MAX_LOADED
+
+
+def forget(device: int) -> None:
+    """Unloads all kernels of a device and forgets its plans. Only where the caller is about to make one for it."""
+    mine = {handle: program for handle, (d, program, _) in list(_programs.items()) if d == device}
+    for handles in _tables:
+        for key in [key for key in list(handles) if key[0] == device]:
+            del handles[key]
+    for handle in mine:
+        for known in (_programs, described, entries):
+            known.pop(handle, None)  # type: ignore[attr-defined]
+    _C.forget_kernels(device, list(mine), list(mine.values()))
 
 
 def create(device: int, program: int, function: str) -> int:

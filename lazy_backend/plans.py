@@ -154,7 +154,7 @@ def remembered(window: Mapping[str, Any]) -> dict[str, Any] | None:
     return plan
 
 
-_handles: dict[tuple[int, str], int] = {}
+_handles = kernels.table()
 
 
 def _cached_kernel(device: int, entry: str, function: str) -> int:

@@ -24,15 +24,18 @@ from ops_core.sizes import usual, varies
 REGISTERS = {64: 32}
 FEWEST_REGISTERS = 16
 
-# (rows, vectors) of a register tile, best first where they cost the same. 4 x 4 vectors read one operand register for
-# two multiply-adds and hold B's row across 4 of them. benchmarks/kernels.py `sgemm`: 1024^3 4x4 228 GFLOP/s, 8x3 228,
-# 8x2 226, 12x2 208, 14x2 178 (A's rows alias in the first-level cache); MKL 203.
+# (rows, vectors) of a register tile, best first where they cost the same. benchmarks/kernels.py `sgemm`, 1024^3,
+# GFLOP/s, on Zen 4 (two cores): 4x4 228, 8x3 228, 8x2 226, 12x2 208, 14x2 178 (A's rows alias in the first-level
+# cache); MKL 203. On Emerald Rapids (a core, shared): 4x4 102, 8x3 111, 6x4 110, 9x3 111, 8x2 105, 12x2 102; MKL 130.
 REGISTER_TILES = (
     (4, 4), (8, 3), (6, 4), (8, 2), (4, 3), (4, 2), (6, 2), (3, 4), (2, 4), (2, 8), (1, 8), (8, 1), (4, 1),
 )  # fmt: skip
 
 # A multiply-add has this latency in cycles: a tile of fewer vectors waits for itself.
 FMA_LATENCY = 4
+# Multiply-adds that reading a row element or a vector of B takes the time of, beyond what they hide.
+# benchmarks/kernels.py, Emerald Rapids: sgemm 1024^3 6x4 in place of 4x4 102 -> 110, 32 x (256, 256, 64) 79 -> 87.
+READ_COST = 0.5
 
 # Fewer rows than this read B where it lies: copying a panel costs as much as reading it about this often.
 # benchmarks/kernels.py `skinny`: 32 x 1024 x 1024 60 GFLOP/s a core as it lies, 44 packed; MKL 47.
@@ -222,9 +225,9 @@ def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
     registers = REGISTERS.get(caps.vector_bytes, FEWEST_REGISTERS)
     most = ceil(spec.n / width)
 
-    def cycles(tile: Tile) -> int:
-        tiles = ceil(spec.m / tile.rows) * ceil(most / tile.vectors)
-        return tiles * max(tile.rows * tile.vectors, tile.rows + tile.vectors, FMA_LATENCY)
+    def cycles(tile: Tile) -> float:
+        tiles, reads = ceil(spec.m / tile.rows) * ceil(most / tile.vectors), tile.rows + tile.vectors
+        return float(tiles * (max(tile.rows * tile.vectors, reads, FMA_LATENCY) + READ_COST * reads))
 
     shapes = {(min(rows, spec.m), min(vectors, most)) for rows, vectors in REGISTER_TILES}
     fitting = [s for s in shapes if s[0] * s[1] + s[1] < registers]

@@ -1,8 +1,8 @@
 """Writes at indices that are read from memory: index_put, scatter and nonzero.
 
 Each work item owns part of the result and applies all updates to it in order, so results are the same in every run
-and need no atomics: it owns columns where rows are updated whole, else a range of the indexed dim. GPU-like devices
-with enough updates use atomics instead, where the device has them for the type.
+and need no atomics: it owns columns where rows are updated whole, else a range of the indexed dim, or, where there are
+many more updates than elements, a range of the updates and a result of its own, which are combined in order.
 """
 
 from __future__ import annotations
@@ -11,16 +11,28 @@ from math import prod
 from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
+from codegen.emit import registers
+from codegen.index import contiguous
 from codegen.kernels.operand import Source
+from codegen.kernels.reduction import identity
 from codegen.kernels.rows import geometry, group_size, items, locate
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Node
+from ops_core.sizes import usual
 
 COMBINE = {"add": "add", "mul": "mul", "amax": "maximum", "amin": "minimum"}
+# ... and as reductions are called.
+NAMES = {"add": "sum", "mul": "prod", "amax": "amax", "amin": "amin"}
 # Work items among which the updates of a device are shared, for each compute unit: owners skip what is not theirs,
 # so many owners of one dim waste reads.
 OWNERS_PER_UNIT = {True: 1, False: 64}
+# Updates for each element of the result from which on work items have results of their own: to make and to combine
+# these is then little, and no update is looked at twice. benchmarks: particles, 200,000 additions into 4,096 cells by
+# two work items, which guess wrong of every other update whose it is: 2.2 -> XX ms.
+OWN_RESULTS = 8
+# Elements of such results that a work item fills or combines.
+COMBINED = 1024
 # Elements that one work item looks through, and blocks whose counts one work item adds up.
 NONZERO_BLOCK, MAX_NONZERO_BLOCKS = 1024, 4096
 
@@ -68,9 +80,7 @@ def _apply(
 ) -> Steps:  # fmt: skip
     """Loop over `updates` for each point of `rest`. indexed: how many leading dims of the target the updates name, so
     that `rest` are whole rows of it; None where every point of `rest` has indices of its own."""
-    k = Builder(name, 64 if target.wide or any(s.program.wide for s in sources) else 32)
-    read = [s.bind(k) for s in sources]
-    out, offset = k.buffer(target.dtype), k.arg("index")
+    bits = 64 if target.wide or any(s.program.wide for s in sources) else 32
     width = 1
     if indexed is not None and rest and target.strides[-1] == 1 and caps.is_cpu:
         width = caps.vector_bytes // max(4, BY_NAME[target.dtype].bytes)
@@ -82,24 +92,65 @@ def _apply(
     owners = min(target.shape[dim], -(-wanted // max(points, 1)))
     local = group_size(caps)
     count = points * owners
+    reduce = node.attrs["reduce"]
+    enough = usual(prod(updates) * prod(rest)) >= max(OWN_RESULTS, usual(owners)) * usual(prod(target.shape))
+    own = owners > 1 and reduce in COMBINE and enough
+    place = target._replace(strides=contiguous(target.shape)) if own else target
+
+    k = Builder(name, bits)
+    read = [s.bind(k) for s in sources]
+    out = k.buffer(target.dtype)
+    offset = k.const(0, "index") if own else k.arg("index")
     with items(k, count, local) as item:
         owner, inner = item // max(points, 1), locate(item % max(points, 1), blocks)
         if along is not None:
             inner[-1] = inner[-1] * width
-        lo = owner * target.shape[dim] // owners
-        hi = (owner + 1) * target.shape[dim] // owners
-        with k.for_(0, prod(updates)) as loop:
+        whole = prod(updates) if own else target.shape[dim]
+        lo, hi = owner * whole // owners, (owner + 1) * whole // owners
+        if own:
+            offset = owner * prod(target.shape)
+        with k.for_(lo, hi) if own else k.for_(0, prod(updates)) as loop:
             index, value = update(k, read, locate(loop.iv, updates), inner, along, width)
             at = offset
-            for i, stride in zip(index, target.strides, strict=True):
+            for i, stride in zip(index, place.strides, strict=True):
                 at = at + i * stride
-            if owners > 1:
+            if owners > 1 and not own:
                 with k.if_((index[dim] >= lo) & (index[dim] < hi)):
-                    _combine(k, node.attrs["reduce"], out, at, value, target.dtype)
+                    _combine(k, reduce, out, at, value, target.dtype)
             else:
-                _combine(k, node.attrs["reduce"], out, at, value, target.dtype)
+                _combine(k, reduce, out, at, value, target.dtype)
     names = tuple(f"in{i + 1}" for i in range(len(sources)))
-    return Steps([Step(name, k.finish(), (*names, "target"), *geometry(count, local))], [])
+    step = Step(name, k.finish(), (*names, 0 if own else "target"), *geometry(count, local))
+    if not own:
+        return Steps([step], [])
+    nbytes = owners * prod(target.shape) * BY_NAME[target.dtype].bytes
+    return Steps([_filled(name, reduce, owners, target, bits), step, _combined(name, reduce, owners, target, bits)],
+                 [nbytes])  # fmt: skip
+
+
+def _filled(name: str, reduce: str, owners: int, target: Target, bits: int) -> Step:
+    """Results of the work items' own, before the first update."""
+    k, count = Builder(f"{name}_fill", bits), owners * prod(target.shape)
+    out, first = k.buffer(target.dtype), k.global_id(0) * COMBINED
+    with k.for_(first, k.map("minimum", first + COMBINED, count)) as loop:
+        k.store(out, loop.iv, k.const(identity(NAMES[reduce], target.dtype), registers(target.dtype)))
+    return Step(k.name, k.finish(), (0,), (-(-count // COMBINED), 1, 1), (1, 1, 1))
+
+
+def _combined(name: str, reduce: str, owners: int, target: Target, bits: int) -> Step:
+    """Into the target, in the order of the updates."""
+    k, count = Builder(f"{name}_combine", bits), prod(target.shape)
+    made, out, offset = k.buffer(target.dtype, readonly=True), k.buffer(target.dtype), k.arg("index")
+    first = k.global_id(0) * COMBINED
+    with k.for_(first, k.map("minimum", first + COMBINED, count)) as loop:
+        at = offset
+        for i, stride in zip(locate(loop.iv, target.shape), target.strides, strict=True):
+            at = at + i * stride
+        total = k.load(made, loop.iv)
+        for owner in range(1, owners):
+            total = k.map(COMBINE[reduce], total, k.load(made, loop.iv + owner * count))
+        _combine(k, reduce, out, at, total, target.dtype)
+    return Step(k.name, k.finish(), (0, "target"), (-(-count // COMBINED), 1, 1), (1, 1, 1))
 
 
 def _combine(k: Builder, reduce: str, out: Any, at: V, value: V, dtype: str) -> None:

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -22,6 +23,9 @@ namespace {
 constexpr size_t kMaxQueued = 64;
 // Plans kept per device. A plan of 500 nodes takes some 50 KB.
 constexpr size_t kMaxPlans = 2048;
+// Launches of a plan that takes no longer to hand over than its thread to wake: 3 to 6 us each, and waking a core of a
+// virtual machine costs the waker 5 to 40. benchmarks: tiny_ops, XX.
+constexpr size_t kFewLaunches = 4;
 // Windows whose runs of a generic plan are counted: decoding brings new ones for ever.
 constexpr size_t kMaxCounted = 1 << 16;
 
@@ -83,6 +87,11 @@ std::string json_value(uint64_t bits, ArgRecipe::Type type) {
 
 }  // namespace
 
+bool Plan::is_short() const {
+  const auto launches = [](const Step& step) { return step.kind == Step::kLaunch; };
+  return steps.size() <= kFewLaunches && checks.empty() && std::all_of(steps.begin(), steps.end(), launches);
+}
+
 void Plan::find_last_uses(const Window& window) {
   std::vector<uint8_t> later(window.slots.size()), later_pieces(pieces.size());
   const auto touch = [](std::vector<uint8_t>& seen, uint32_t index, std::vector<uint32_t>& last) {
@@ -126,14 +135,31 @@ uint64_t Executor::submit(Job job) {
   if (job.window)
     for (auto& slot : job.window->slots) slot->ticket = ticket;
   queue_.push_back(std::move(job));
-  lock.unlock();
-  work_.notify_one();
   return ticket;
+}
+
+void Executor::start() {
+  if (!run_if_short()) work_.notify_one();
+}
+
+bool Executor::run_if_short() {
+  GilRelease free;
+  std::unique_lock<std::recursive_mutex> running(run_mutex_, std::try_to_lock);
+  if (!running.owns_lock()) return false;
+  Hash key;
+  {
+    std::lock_guard<std::mutex> lock(queue_mutex_);
+    if (queue_.size() != 1 || !queue_.front().window) return false;
+    key = queue_.front().key;
+  }
+  const auto found = plans_.find(key);
+  if (found == plans_.end() || !found->second->is_short()) return false;
+  return run_next();
 }
 
 void Executor::prepare(Job& job) {
   GilRelease free;
-  std::lock_guard<std::mutex> running(run_mutex_);
+  std::lock_guard<std::recursive_mutex> running(run_mutex_);
   plan_for(job);
 }
 
@@ -154,7 +180,7 @@ uint64_t Executor::last_ticket() {
 
 void Executor::forget_plans() {
   GilRelease free;
-  std::lock_guard<std::mutex> running(run_mutex_);
+  std::lock_guard<std::recursive_mutex> running(run_mutex_);
   plans_.clear();
   generic_.clear();
   generic_runs_.clear();
@@ -174,7 +200,7 @@ void Executor::loop() {
 }
 
 bool Executor::run_next() {
-  std::lock_guard<std::mutex> running(run_mutex_);
+  std::lock_guard<std::recursive_mutex> running(run_mutex_);
   Job job;
   {
     std::lock_guard<std::mutex> lock(queue_mutex_);
@@ -208,7 +234,7 @@ void Executor::wait(uint64_t ticket) {
 void Executor::finish(uint64_t ticket) {
   GilRelease free;
   wait(ticket);
-  std::lock_guard<std::mutex> running(run_mutex_);
+  std::lock_guard<std::recursive_mutex> running(run_mutex_);
   if (!device_busy_) return;
   device(index_).synchronize();
   device_busy_ = false;
@@ -230,7 +256,7 @@ bool Executor::submitted_to_driver(uint64_t ticket) {
 }
 
 bool Executor::idle() {
-  std::unique_lock<std::mutex> running(run_mutex_, std::try_to_lock);
+  std::unique_lock<std::recursive_mutex> running(run_mutex_, std::try_to_lock);
   if (!running.owns_lock()) return false;
   std::lock_guard<std::mutex> lock(queue_mutex_);
   return queue_.empty() && !device_busy_;

@@ -62,6 +62,7 @@ struct Plan {
   bool built_kernels = false;  // making it took a kernel that neither memory nor the persistent cache had
 
   void find_last_uses(const Window& window);
+  bool is_short() const;       // few launches and nothing else
 };
 
 // The plan of a structure whose sizes are seldom the same twice, by the sizes of the nodes that do not vary.
@@ -83,7 +84,8 @@ class Executor {
   explicit Executor(int device);
   ~Executor();
 
-  uint64_t submit(Job job);        // the job's ticket; never waits
+  uint64_t submit(Job job);        // the job's ticket; never waits. It runs when someone waits for it, or after
+  void start();                    // this: here where that is short, else on the thread
   void prepare(Job& job);          // makes its plan
   void throttle();                 // waits (without the GIL) while the queue is full
   void wait(uint64_t ticket);      // until it has been handed to the driver; runs jobs itself
@@ -92,12 +94,13 @@ class Executor {
   bool idle();                     // nothing queued and nothing running on the device
   void raise_pending();            // the first error of jobs since the last call
   uint64_t last_ticket();
-  void forget_plans();
+  void forget_plans();             // also from within the compiler
   void stop();                     // drops what is queued, and ends the thread after what it runs
 
  private:
   void loop();
   bool run_next();                 // false where nothing is queued
+  bool run_if_short();             // the one window that is queued, whose plan is known; false where it is none such
   void run(Job& job);
   void run_window(Job& job);
   void execute(const Plan& plan, Window& window);
@@ -107,7 +110,8 @@ class Executor {
   void look_at_checks();           // the device has done all
 
   const int index_;
-  std::mutex queue_mutex_, run_mutex_;
+  std::mutex queue_mutex_;
+  std::recursive_mutex run_mutex_;  // the compiler, which a run calls, may forget plans
   std::condition_variable work_, space_;
   std::deque<Job> queue_;
   uint64_t submitted_ = 0, done_ = 0;

@@ -185,6 +185,16 @@ uintptr_t create_kernel(int index, uintptr_t program, const std::string& name) {
   return reinterpret_cast<uintptr_t>(device(index).kernel(reinterpret_cast<lazy_program>(program), name));
 }
 
+// Destroys kernels and programs, and the plans of the device, which may launch them.
+void forget_kernels(int index, const std::vector<uintptr_t>& kernels, const std::vector<uintptr_t>& programs) {
+  py::gil_scoped_release free;
+  executor(index).forget_plans();
+  Device& d = device(index);
+  d.synchronize();
+  for (const uintptr_t kernel : kernels) d.destroy(reinterpret_cast<lazy_kernel>(kernel));
+  for (const uintptr_t program : programs) d.destroy(reinterpret_cast<lazy_program>(program));
+}
+
 py::bytes program_binary(int index, uintptr_t program) {
   std::string binary;
   {
@@ -245,6 +255,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("build_program", &build_program);
   m.def("create_kernel", &create_kernel);
   m.def("program_binary", &program_binary);
+  m.def("forget_kernels", &forget_kernels);
   m.def("extern_ops", [](int index, const std::vector<std::string>& names) {
     py::gil_scoped_release free;
     return extern_ops(device(index), names);

@@ -198,21 +198,23 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
   }
   if (cause == Cut::kCount) return;
   note(Event::kCut, cut_name(cause), frame);
+  executor(device).start();
   executor(device).throttle();
 }
 
 uint64_t cut(int device, Cut cause) {
   auto& r = recorder(device);
   uint64_t ticket;
+  const bool waits = cause == Cut::kRead || cause == Cut::kSync || cause == Cut::kHostOp;
   {
     std::lock_guard<std::mutex> lock(r.mutex);
-    const bool waits = cause == Cut::kRead || cause == Cut::kSync || cause == Cut::kHostOp;
     TORCH_CHECK(!(r.captured && waits), "operation not permitted while a graph is being captured: the host needs a value (",
                 cut_name(cause), "), and nothing runs before replay()");
     if (!r.window) return executor(device).last_ticket();
     ticket = submit_window(r, cause);
   }
   note(Event::kCut, cut_name(cause));
+  if (!waits) executor(device).start();  // else whoever waits runs it
   return ticket;
 }
 
@@ -224,15 +226,19 @@ void cut_at_upload(int device) {
     submit_window(r, Cut::kContent);
   }
   note(Event::kCut, cut_name(Cut::kContent));
+  executor(device).start();
   executor(device).throttle();
 }
 
 void begin_capture(int device, std::vector<Job>* jobs) {
   auto& r = recorder(device);
-  std::lock_guard<std::mutex> lock(r.mutex);
-  TORCH_CHECK(!r.captured, "a graph is being captured on lazy:", device, " already");
-  if (r.window) submit_window(r, Cut::kGraph);
-  r.captured = jobs;
+  {
+    std::lock_guard<std::mutex> lock(r.mutex);
+    TORCH_CHECK(!r.captured, "a graph is being captured on lazy:", device, " already");
+    if (r.window) submit_window(r, Cut::kGraph);
+    r.captured = jobs;
+  }
+  executor(device).start();
 }
 
 void end_capture(int device) {
@@ -259,6 +265,7 @@ void submit_all(int device, std::vector<Job> jobs) {
       executor(device).submit(std::move(job));
     }
   }
+  executor(device).start();
   executor(device).throttle();
 }
 
@@ -274,6 +281,7 @@ uint64_t submit_action(int device, Cut cause, bool after_window, std::function<v
     job.action = std::move(action);
     ticket = submit(r, device, std::move(job));
   }
+  executor(device).start();
   if (cutting) note(Event::kCut, cut_name(cause));
   return ticket;
 }

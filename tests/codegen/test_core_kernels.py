@@ -91,6 +91,23 @@ def test_scatter(reduce: str, shape: tuple[int, ...], size: int) -> None:
     build(write).check()
 
 
+@pytest.mark.parametrize("reduce", ["add", "mul", "amax", "amin"])
+@pytest.mark.parametrize("dtype", ["f32", "i64"])
+def test_many_updates_of_few_elements(reduce: str, dtype: str) -> None:
+    """Work items have results of their own, which are combined: two more launches. x lies across."""
+    data = floats(12, 20) if dtype == "f32" else integers(-3, 4, 12, 20)
+    updates = np.abs(floats(5001)) ** 0.01 if dtype == "f32" else integers(1, 3, 5001)
+
+    def write(c: Case) -> None:
+        at = tuple(c.input(integers(0, n, 5001)) for n in (20, 12))
+        slot = c.slot(data)
+        made = c.view(slot, (20, 12), (1, 20)).index_put(at, c.input(updates), reduce)
+        c.store(made, slot, (1, 20))
+
+    plan = build(write).check()
+    assert len(plan.launches) == 3 and max(plan.pieces) >= 2 * 240 * data.itemsize
+
+
 def test_random_bits_are_philox() -> None:
     def write(c: Case) -> None:
         c.output(rand_bits((50, 37), c.param(1234567890123, "i64"), c.param(77, "i64")))
