@@ -108,6 +108,17 @@ def test_many_updates_of_few_elements(reduce: str, dtype: str) -> None:
     assert len(plan.launches) == 3 and max(plan.pieces) >= 2 * 240 * data.itemsize
 
 
+@pytest.mark.parametrize("columns, launches", [(2, 4), (48, 2)])
+def test_narrow_rows_are_not_shared_by_columns(columns: int, launches: int) -> None:
+    """A row of 64 bytes or more is: each work item then has lines of its own. One launch copies x."""
+
+    def write(c: Case) -> None:
+        rows = c.input(integers(0, 30, 5000))
+        c.output(c.input(floats(30, columns)).index_put((rows,), c.input(floats(5000, columns)), "add"))
+
+    build(write).check(launches=launches)
+
+
 def test_random_bits_are_philox() -> None:
     def write(c: Case) -> None:
         c.output(rand_bits((50, 37), c.param(1234567890123, "i64"), c.param(77, "i64")))
