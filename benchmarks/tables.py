@@ -50,7 +50,7 @@ def speed_table(results: list[Measured], subject: str, python: Collection[str] =
                 ratios[engine][workload] = value
         rows.append(cells)
     for title, left_out in ("geometric mean", ()), ("without those that Python bounds", python):
-        if not left_out or set(left_out) & set(table) and set(table) - set(left_out):
+        if not left_out or (set(left_out) & set(table) and set(table) - set(left_out)):
             kept = ([v for w, v in ratios[engine].items() if w not in left_out] for engine in others)
             rows.append([title, *[""] * len(engines), *(f"{geometric_mean(values):.2f}x" for values in kept)])
     header = ["workload", *(f"{e}, ms" for e in engines), *(f"{subject} vs {e}" for e in others)]

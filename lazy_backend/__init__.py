@@ -51,9 +51,11 @@ def _library_folders() -> list[str]:
 
 def _compile(window: dict) -> dict:
     """The executor's way to the archive and the cache, or to the compiler, which is imported when it is needed."""
-    from lazy_backend import _C, archive, background, plans
+    from lazy_backend import _C, archive, background, kernels, plans
     from lazy_backend.reports import explain, profile
 
+    if archive.recording is None and not profile.active:  # they name kernels by their handles at the end
+        kernels.make_room(window["device"])
     if archive.recording is None and explain.captured is None:
         if rung := background.rung(window):
             return rung

@@ -105,7 +105,8 @@ def capture(window: Window, made: list[Plan], steps: list[tuple]) -> None:
 
 def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     """The plan of a window, as plain objects for csrc/module.cpp: compiled, or the rung below it for now."""
-    make_room(source["device"])
+    if len(_families) >= MAX_FAMILIES:
+        _families.clear()
     family = _families.setdefault(source["structure"], Family())
     if plan := traced(source, family):
         return plan
@@ -123,17 +124,14 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     return compiled(source, window, family)
 
 
-def make_room(device: int) -> None:
-    """Forgets structures, kernels and plans where a script has brought ever new ones."""
-    if len(_families) >= MAX_FAMILIES:
+def forget() -> None:
+    """Forgets what is known of structures and kernels."""
+    with _compiling:
         _families.clear()
-    # Profiles and recordings name kernels by their handles when they end.
-    if kernels.crowded(device) and archive.recording is None and not profile.active:
-        log.info("%d kernels are loaded: they are forgotten, and found in the cache when needed", kernels.MAX_LOADED)
-        with _compiling:
-            _families.clear()
-            schedule.forget()
-            kernels.forget(device)
+        schedule.forget()
+
+
+kernels.before_forgetting.append(forget)
 
 
 def foretold(source: dict[str, Any]) -> dict[str, Any] | None:
@@ -211,7 +209,7 @@ def compiled(source: dict[str, Any], window: Window, family: Family, generic: bo
 
 def compile_now(source: dict[str, Any]) -> None:
     """Compiles for another process, which finds the plan in the cache. Raises what the compiler raises."""
-    make_room(source["device"])
+    kernels.make_room(source["device"])
     window = Window.from_recorded(source)
     family = _families.setdefault(source["structure"], Family())
     with _compiling:

@@ -19,31 +19,15 @@ origin.lookup = described.get
 # (device, program, function) of each handle, a program for each.
 _programs: dict[int, tuple[int, int, str]] = {}
 _tables: list[dict[Any, int]] = []
+# Whoever keeps plans forgets them before their kernels go.
+before_forgetting: list[Callable[[], None]] = []
 # Under which name the persistent cache has the binary of a handle.
 entries: dict[int, str] = {}
 _library_ops: list[str] = []
 
-# Kernels that a device has loaded at most, before a window is compiled. A model's training has some 60, and a script of
-# ever new windows grew by XX KB each.
-MAX_LOADED = 4096
-
-
-class NoCompile(RuntimeError):
-    """LAZY_COMPILE=never, and a kernel or a whole window is in neither memory, the cache, nor an archive."""
-
-
-def library_handle(op: str) -> int:
-    """A number that stands for a library's op in profiles; no kernel's handle, which is an address."""
-    if op not in _library_ops:
-        _library_ops.append(op)
-    handle = 1 + _library_ops.index(op)
-    described[handle] = f"library: {op}"
-    return handle
-
-
-def library_op(handle: int) -> str:
-    """The op that `library_handle` numbered; empty for any other handle."""
-    return _library_ops[handle - 1] if 0 < handle <= len(_library_ops) else ""
+# Kernels that a device has loaded at most, before a plan is made. With Intel's runtime each holds 1 MB, or 3 where it was
+# built in this process, and a script of ever new windows grew by that for each; a model's training has some 60 to 200.
+MAX_LOADED = 1024
 
 
 def table() -> dict[Any, int]:
@@ -52,13 +36,13 @@ def table() -> dict[Any, int]:
     return _tables[-1]
 
 
-def crowded(device: int) -> bool:
-    """Whether the device has as many kernels loaded as it may."""
-    return len(_programs) >= MAX_LOADED and sum(d == device for d, _, _ in list(_programs.values())) >= MAX_LOADED
-
-
-def forget(device: int) -> None:
-    """Unloads all kernels of a device and forgets its plans. Only where the caller is about to make one for it."""
+def make_room(device: int) -> None:
+    """Forgets all kernels and plans of a device that has as many loaded as it may. Before a plan is made for it."""
+    if len(_programs) < MAX_LOADED or sum(d == device for d, _, _ in list(_programs.values())) < MAX_LOADED:
+        return
+    log.info("%d kernels are loaded: they are forgotten, and found in the cache when they are needed", MAX_LOADED)
+    for forget in before_forgetting:
+        forget()
     mine = {handle: program for handle, (d, program, _) in list(_programs.items()) if d == device}
     for handles in _tables:
         for key in [key for key in list(handles) if key[0] == device]:
