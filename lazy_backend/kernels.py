@@ -25,9 +25,13 @@ before_forgetting: list[Callable[[], None]] = []
 entries: dict[int, str] = {}
 _library_ops: list[str] = []
 
-# Kernels that a device has loaded at most, before a plan is made. With Intel's runtime each holds 1 MB, or 3 where it was
-# built in this process, and a script of ever new windows grew by that for each; a model's training has some 60 to 200.
+# Kernels that a device has loaded at most, before a plan is made. With Intel's runtime each holds 1 MB, or 3 where it
+# was built in this process: a script of ever new windows grew by that for each. A model's training has some 60 to 200.
 MAX_LOADED = 1024
+
+
+class NoCompile(RuntimeError):
+    """LAZY_COMPILE=never, and a kernel or a whole window is in neither memory, the cache, nor an archive."""
 
 
 def table() -> dict[Any, int]:
