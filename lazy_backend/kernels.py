@@ -34,6 +34,20 @@ class NoCompile(RuntimeError):
     """LAZY_COMPILE=never, and a kernel or a whole window is in neither memory, the cache, nor an archive."""
 
 
+def library_handle(op: str) -> int:
+    """A number that stands for a library's op in profiles; no kernel's handle, which is an address."""
+    if op not in _library_ops:
+        _library_ops.append(op)
+    handle = 1 + _library_ops.index(op)
+    described[handle] = f"library: {op}"
+    return handle
+
+
+def library_op(handle: int) -> str:
+    """The op that `library_handle` numbered; empty for any other handle."""
+    return _library_ops[handle - 1] if 0 < handle <= len(_library_ops) else ""
+
+
 def table() -> dict[Any, int]:
     """A table of handles by (device, whatever), which loses those that are forgotten."""
     _tables.append({})
