@@ -83,11 +83,18 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
             a = [load_a(batch, i + r, p) for r in range(rows)]
             return [fma(k, a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
 
-        low, high = (lo, hi) if spec.inner == 1 else (0, spec.k // spec.inner)
-        with k.for_(low, high, init=[zero] * (rows * tile.vectors)) as loop:
-            if spec.inner == 1:
-                loop.yield_(*add(loop.iv, loop.args))
-            else:
+        sums = [zero] * (rows * tile.vectors)
+        if spec.inner == 1:
+            # Two terms a turn: a loop's own arithmetic takes the ports of multiply-adds. benchmarks/kernels.py `sgemm`,
+            # 1024^3 on Emerald Rapids: 239 -> 259 GFLOP/s, MKL 256; with four terms 252.
+            pairs = lo + (hi - lo) // 2 * 2
+            with k.for_(lo, pairs, 2, init=sums) as loop:
+                loop.yield_(*add(loop.iv + 1, add(loop.iv, loop.args)))
+            if not (multiple(spec.k, 2) and multiple(spec.piece, 2)):
+                with k.for_(pairs, hi, init=loop.results) as loop:
+                    loop.yield_(*add(loop.iv, loop.args))
+        else:
+            with k.for_(0, spec.k // spec.inner, init=sums) as loop:
                 with k.for_(0, spec.inner, init=loop.args) as group:
                     group.yield_(*add((loop.iv, group.iv), group.args))
                 loop.yield_(*group.results)

@@ -102,7 +102,7 @@ def test_an_output_that_is_contiguous_along_columns():
 def test_candidates_begin_with_the_heuristic():
     a, b, out = operand("f32", (0, 64, 1)), operand("f32", (0, 4096, 1)), output("f32", (0, 4096, 1))
     spec = MatmulSpec(1, 4096, 4096, 64, a, b, out)
-    assert candidates(spec, CPU)[0] == Tile("panel", 4, 4, pack=True)
+    assert candidates(spec, CPU)[0] == Tile("panel", 6, 4, pack=True)
     assert candidates(spec._replace(m=4, k=4096), CPU)[0].pack is False
     assert candidates(spec._replace(m=1, k=4096), CPU)[0].schedule == "stream"
     assert candidates(spec._replace(m=32, n=32, k=65536), CPU)[0].splits > 1
