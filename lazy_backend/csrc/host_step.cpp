@@ -180,6 +180,9 @@ std::optional<c10::OperatorHandle> find_out_face(const OpEntry& op) {
   if (named == overloads.end() || op.stand_in || op.mutates || op.view) return {};
   for (const auto& result : schema.returns())
     if (*result.real_type() != *c10::TensorType::get()) return {};
+  // Losses take their out= tensor for one of the operands' size, and resize it, before they reduce.
+  for (const auto& argument : schema.arguments())
+    if (argument.name() == "reduction") return {};
   for (const auto& name : named->second) {
     const auto face = c10::Dispatcher::singleton().findOp(name);
     if (!face || !face->hasSchema() || !face->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
