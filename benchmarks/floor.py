@@ -126,7 +126,11 @@ def floor_of(workload: str) -> dict[str, float]:
     """What `python -m benchmarks.floor` prints, in a process that keeps its memory."""
     command = [sys.executable, "-m", "benchmarks.floor", workload]
     environment = os.environ | ENGINES["pooled"].environment
-    found: dict[str, float] = json.loads(subprocess.check_output(command, env=environment, text=True))
+    # The profiler writes to stderr.
+    answer = subprocess.run(
+        command, env=environment, text=True, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    found: dict[str, float] = json.loads(answer.stdout)
     return found
 
 
