@@ -127,9 +127,7 @@ def floor_of(workload: str) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.floor", workload]
     environment = os.environ | ENGINES["pooled"].environment
     # The profiler writes to stderr.
-    answer = subprocess.run(
-        command, env=environment, text=True, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    answer = subprocess.run(command, env=environment, text=True, check=True, capture_output=True)
     found: dict[str, float] = json.loads(answer.stdout)
     return found
 

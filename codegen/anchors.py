@@ -116,7 +116,7 @@ def _output(sink: Sink, batch: Sequence[int], caps: Any) -> Output:
 
         return store
 
-    return Output(bind, along - rank)
+    return Output(bind, along - rank, again=not any(s.in_place for s in sink.program.stores))
 
 
 def _located(k: Builder, z: V | int, batch: Sequence[int]) -> list[V]:

@@ -27,16 +27,21 @@ class Tape:
         self.functions: dict[str, Callable[..., Any]] = {}
         self.cache: dict[Any, Any] = {}  # of whoever caches what contains sizes
         self.open = True
-        self._symbols = 0
+        self._symbols: dict[str, Size] = {}
 
     def symbol(self, value: int, usual: int) -> Size:
         """A new symbol, numbered in order of creation; all before anything is computed. usual: see `usual`."""
-        self._symbols += 1
-        return _named(value, usual, self, f"v{self._symbols - 1}")
+        name = f"v{len(self._symbols)}"
+        self._symbols[name] = _named(value, usual, self, name)
+        return self._symbols[name]
+
+    def positive(self, parts: Sequence[str]) -> bool:
+        """Whether all are sizes of the window that are not 0."""
+        return all(part in self._symbols and self._symbols[part] > 0 for part in parts)
 
     def name(self, text: str) -> str:
         """The name of an expression, which is computed once."""
-        return self.lines.setdefault(text, f"v{self._symbols + len(self.lines)}")
+        return self.lines.setdefault(text, f"v{len(self._symbols) + len(self.lines)}")
 
     def guard(self, text: str, outcome: bool) -> None:
         """Notes that a decision relied on `text` being `outcome`."""
@@ -46,8 +51,8 @@ class Tape:
     def compiled(self, results: Sequence[Any]) -> Callable[..., list[Any] | None]:
         """A function of the symbols' values: the values of `results`, or None where a guard does not hold."""
         texts = {name: text for text, name in self.lines.items()}
-        known = {f"v{i}" for i in range(self._symbols)}
-        source = [f"def evaluate({', '.join(f'v{i}' for i in range(self._symbols))}):"]
+        known = set(self._symbols)
+        source = [f"def evaluate({', '.join(self._symbols)}):"]
 
         def need(text: str) -> str:
             for name in _NAME.findall(text):
@@ -168,6 +173,11 @@ def _less(parts: tuple[str, ...], by: Sequence[str]) -> tuple[str, ...]:
     return tuple(left)
 
 
+def _without(parts: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Whether `parts` has more of one than `others`."""
+    return any(parts.count(part) > others.count(part) for part in parts)
+
+
 def _multiplied(value: int, usual: int, tape: Tape, a: int, b: int) -> int:
     (f, p), (g, q) = _terms(a), _terms(b)
     return _product(value, usual, tape, f * g, tuple(sorted(p + q)))
@@ -193,15 +203,21 @@ def _subtracted(value: int, usual: int, tape: Tape, a: int, b: int) -> int:
     return _added(value, usual, tape, a, b, -1)
 
 
+def _below(tape: Tape, a: int, b: int) -> bool:
+    """Whether 0 < a < b whatever the sizes are, as long as those that b has beside a are not all 1: that is a guard."""
+    (f, p), (g, q) = _terms(a), _terms(b)
+    return 0 < f <= g and not _without(p, q) and tape.positive(q) and (f < g or a < b)
+
+
 def _divided(value: int, usual: int, tape: Tape, a: int, b: int) -> int | None:
     if not multiple(a, b):
-        return None
+        return 0 if _below(tape, a, b) else None
     (f, p), (g, q) = _terms(a), _terms(b)
-    return _product(value, usual, tape, f // g, _less(p, q))
+    return _product(value, usual, tape, f // g, _less(p, q)) if f else 0
 
 
 def _left(value: int, usual: int, tape: Tape, a: int, b: int) -> int | None:
-    return 0 if multiple(a, b) else None
+    return 0 if multiple(a, b) else a if _below(tape, a, b) else None
 
 
 _RULES: dict[str, Callable[..., int | None]] = {
@@ -331,7 +347,7 @@ def multiple(size: int, of: int) -> bool:
     if not isinstance(size, Size) and not isinstance(of, Size):
         return size % of == 0
     (f, p), (g, q) = _terms(size), _terms(of)
-    return g != 0 and f % g == 0 and all(q.count(part) <= p.count(part) for part in q)
+    return g != 0 and f % g == 0 and (not f or not _without(q, p))
 
 
 def common_divisor(*sizes: int) -> int:

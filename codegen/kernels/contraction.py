@@ -63,14 +63,17 @@ class Output(NamedTuple):
 
     bind        called once in the kernel that finishes the sums: declares the kernel's arguments and returns
                 store(batch, i, j, acc, width=1): the epilogue with all its stores, for one element or, with width > 1,
-                for a vector along dim `contiguous` from (i, j) on. Called exactly once for each element.
+                for a vector along dim `contiguous` from (i, j) on. Called once for each element, unless `again`.
     contiguous  1: rows are contiguous in memory, 0: columns are
     runs        where columns come in runs: the others do not exist
+    again       whether elements may be stored more than once, by several work items too: nothing that the epilogue
+                reads is written by it, so all of them write the same bits
     """
 
     bind: Callable[[Builder], Store]
     contiguous: int = 1
     runs: Runs | None = None
+    again: bool = False
 
     @property
     def transposed(self) -> Output:
@@ -80,7 +83,7 @@ class Output(NamedTuple):
             store = self.bind(k)
             return lambda batch, i, j, acc, width=1: store(batch, j, i, acc, width)
 
-        return Output(bind, 1 - self.contiguous)
+        return Output(bind, 1 - self.contiguous, again=self.again)
 
 
 def fma(k: Builder, a: V, b: V, c: V) -> V:

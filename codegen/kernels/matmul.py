@@ -187,7 +187,7 @@ def transposed(spec: MatmulSpec) -> MatmulSpec:
 
 def candidates(spec: MatmulSpec, caps: Any) -> list[Tile]:
     """Schedules worth timing for a spec, the heuristic's choice first. Where sizes vary, those that also fit others."""
-    found = schedules(spec.usual(), caps)
+    found = schedules(spec.usual(), caps, varies(spec.m))
     if varies(spec.n):
         found = [t for t in found if t.schedule != "panel" or t.vectors == 1] or found
     fitting = [t for t in found if fits(t, spec, caps)]
@@ -203,12 +203,12 @@ def fits(tile: Tile, spec: MatmulSpec, caps: Any) -> bool:
     return rows_fit and (not varies(spec.n) or columns <= spec.n)
 
 
-def schedules(spec: MatmulSpec, caps: Any) -> list[Tile]:
-    """All schedules for a spec of known sizes, best first."""
+def schedules(spec: MatmulSpec, caps: Any, any_rows: bool = False) -> list[Tile]:
+    """All schedules for a spec of known sizes, best first. any_rows: for other numbers of rows too."""
     if not caps.is_cpu:
         found = [Tile("local", *shape) for shape in shapes(spec, caps)]
         return [t._replace(splits=pieces(spec, caps, t)) for t in found]
-    found = panel_tiles(spec, caps)
+    found = panel_tiles(spec, caps, any_rows)
     if spec.a.contiguous == 1 and spec.b.contiguous == 0 and spec.k >= 2:
         dots = [Tile("dot", min(spec.m, rows), min(spec.n, columns)) for rows, columns in DOT_TILES]
         dots = dots if spec.m <= DOT_WIDE_ROWS else dots[::-1]
@@ -219,15 +219,20 @@ def schedules(spec: MatmulSpec, caps: Any) -> list[Tile]:
     return [t._replace(splits=pieces(spec, caps, t)) for t in found]
 
 
-def panel_tiles(spec: MatmulSpec, caps: Any) -> list[Tile]:
-    """Register tiles that fit, by the multiply-add cycles that they take with all their overhang."""
+def panel_tiles(spec: MatmulSpec, caps: Any, any_rows: bool) -> list[Tile]:
+    """Register tiles that fit, by the multiply-add cycles that they take with all their overhang.
+
+    Where the number of rows varies the overhang of one number says nothing of others: for 205 rows it made tiles of two
+    rows seem better than those of four, which took 0.7 of their time. benchmarks: lengths.
+    """
     width = lanes(caps, spec.itemsize, spec.n)
     registers = REGISTERS.get(caps.vector_bytes, FEWEST_REGISTERS)
     most = ceil(spec.n / width)
 
     def cycles(tile: Tile) -> float:
-        tiles, reads = ceil(spec.m / tile.rows) * ceil(most / tile.vectors), tile.rows + tile.vectors
-        return float(tiles * (max(tile.rows * tile.vectors, reads, FMA_LATENCY) + READ_COST * reads))
+        rows, reads = spec.m / tile.rows, tile.rows + tile.vectors
+        tiles = (rows if any_rows else ceil(rows)) * ceil(most / tile.vectors)
+        return tiles * (max(tile.rows * tile.vectors, reads, FMA_LATENCY) + READ_COST * reads)
 
     shapes = {(min(rows, spec.m), min(vectors, most)) for rows, vectors in REGISTER_TILES}
     fitting = [s for s in shapes if s[0] * s[1] + s[1] < registers]
@@ -309,7 +314,7 @@ def split(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     """The sum in pieces, kept in a temp, and a second kernel that adds them up and applies the epilogue."""
     width = lanes(caps, spec.itemsize, spec.k)
     piece = ceil(ceil(spec.k / tile.splits) / width) * width
-    partial = spec._replace(piece=piece, out=Output(lambda k: matrix_store(k, spec)))
+    partial = spec._replace(piece=piece, out=Output(lambda k: matrix_store(k, spec), again=True))
     first = SCHEDULES[tile.schedule](name, partial._replace(names=(*spec.names[:2], "partial")), caps, tile)
     at = len(first.temps)
     steps = [s._replace(args=tuple(at if a == "partial" else a for a in s.args)) for s in first.steps]

@@ -50,7 +50,8 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     # A single panel may be narrower than its vectors: the last one overlaps the one before.
     offsets = [min(v * width, n - width) if single else v * width for v in range(tile.vectors)]
     overhang = 0 if single or multiple(n, span) else panels * span - n
-    runs = spec.out.runs or (Runs(n, n, width) if varies(overhang) else None)
+    # Where a tile overlaps the one before, what that has stored is stored again, or left out.
+    again = spec.out.again and not spec.out.runs
 
     k = Builder(name, spec.index_bits, (1, 1, 1))
     load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
@@ -100,17 +101,22 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                 loop.yield_(*group.results)
         for at, total in enumerate(loop.results):
             k.store(result, at // tile.vectors * span + offsets[at % tile.vectors], total)
-        with k.for_(0, rows) as row, k.if_(i + row.iv >= tiles.iv * rows) if not multiple(m, rows) else nullcontext():
+        whole = again or multiple(m, rows)
+        with k.for_(0, rows) as row, nullcontext() if whole else k.if_(i + row.iv >= tiles.iv * rows):
             line = (k, store, result, row.iv * span, i + row.iv, z, j)
-            if runs:
-                store_runs(*line, (number * span, j + min(span, n)), runs)
-            elif not overhang:
+            if spec.out.runs:
+                store_runs(*line, (number * span, j + min(span, n)), spec.out.runs)
+            elif again or not overhang:
                 store_row(*line, (0, min(span, n)), width)
             else:
-                with k.if_(number == panels - 1):
-                    store_row(*line, (overhang, span), width)
-                with k.else_():
+                with k.if_(j == number * span):
                     store_row(*line, (0, span), width)
+                with k.else_():
+                    if varies(overhang):
+                        with k.for_(number * span - j, span) as c:
+                            store(z, i + row.iv, j + c.iv, k.load(result, row.iv * span + c.iv))
+                    else:
+                        store_row(*line, (overhang, span), width)
     parts = spec.batch * spec.pieces
     temps = [parts * chunks * panels * spec.depth * span * spec.itemsize] if tile.pack else []
     args = (*spec.names, *range(len(temps)))

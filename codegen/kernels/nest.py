@@ -37,6 +37,11 @@ TILE = 16
 GROUPS_PER_UNIT = 4
 
 
+# Lanes of the vectors that take what is left of a row before single elements do, which take about as long each: softmax
+# of 70 spent more than half of its time on the last 6. benchmarks: lengths.
+TAIL_LANES = (8, 4)
+
+
 @dataclass
 class Kernel:
     """A kernel that waits for its arguments: the program's buffers, offsets and scalars, in this order."""
@@ -198,7 +203,7 @@ class _Nest:
         return lambda: self.k.load(buf, self.k.iota(self.width) * TILE + at)
 
     def _vector(self, starts: dict[Var, V]) -> None:
-        """One vector along its variable; where that is not a multiple, the rest goes one by one."""
+        """One vector along its variable; where that is not a multiple, the rest goes in shorter ones."""
         nest, k = self.nest, self.k
         if not self.across_items:
             with self.emitter.scope():
@@ -211,8 +216,10 @@ class _Nest:
             return
         with k.if_(start + self.width <= last.size):
             self._point(last, start, self.width)
-        with k.else_(), k.for_(start, last.size) as loop:
-            self._point(last, loop.iv, 1)
+        with k.else_():
+            for lo, hi, width in tail(last.size, self.width):
+                with k.for_(lo, hi, width) as loop:
+                    self._point(last, loop.iv, width)
 
     def _locate(self, item: V) -> dict[Var, V]:
         """Where each parallel variable starts for a work item."""
@@ -258,21 +265,19 @@ class _Nest:
         self.emitter.width = width
 
     def _walk(self, phase: _Phase) -> None:
-        """Loop over the reduced variables: whole vectors, then single elements, then both combined."""
+        """Loop over the reduced variables: whole vectors, then what is left of each row, then all combined."""
         emitter, nest, k = self.emitter, self.nest, self.k
         reductions = [self.program.reductions[r] for r in phase.reductions]
         if self.across_items:
             acc = self._loop(list(nest.reduced), phase, self._start(reductions, emitter.width), emitter.width)
         else:
-            inner = nest.reduced[-1]
-            whole = inner.size // self.width * self.width
-            acc = self._loop(list(nest.reduced), phase, self._start(reductions, self.width), self.width, (0, whole))
-            acc = _each(reductions, acc, lambda r, a: reduction.across(k, r.fn, a))
-            if not multiple(inner.size, self.width):
-                rest = self._start(reductions, 1)
-                rest = self._loop(list(nest.reduced), phase, rest, 1, (whole, inner.size))
-                both = zip(_split(reductions, acc), _split(reductions, rest), reductions, strict=True)
-                acc = [v for a, b, r in both for v in reduction.merge(k, r.fn, a, b)]
+            size = nest.reduced[-1].size
+            acc = []
+            for lo, hi, width in [(0, size // self.width * self.width, self.width), *tail(size, self.width)]:
+                part = self._loop(list(nest.reduced), phase, self._start(reductions, width), width, (lo, hi))
+                part = _each(reductions, part, lambda r, a: reduction.across(k, r.fn, a))
+                both = zip(_split(reductions, acc or part), _split(reductions, part), reductions, strict=True)
+                acc = [v for a, b, r in both for v in reduction.merge(k, r.fn, a, b)] if acc else part
             if self.lanes > 1:
                 acc = _each(reductions, acc, lambda r, a: reduction.across_group(k, r.fn, a, self.lanes))
         for number, r, values in zip(phase.reductions, reductions, _split(reductions, acc), strict=True):
@@ -337,6 +342,17 @@ class _Nest:
         for var in self.nest.reduced:
             at = at * emitter.size(var.size) + emitter.env[var]
         return self.kept[value.place], at * emitter.width if self.across_items else at
+
+
+def tail(size: int, width: int) -> list[tuple[int, int, int]]:
+    """(first, end, lanes) of the parts of a row that follow its whole vectors."""
+    found = []
+    for fewer in (*(n for n in TAIL_LANES if n < width), 1):
+        lo, hi = size // width * width, size // fewer * fewer
+        if not multiple(size, width) and (varies(size) or lo < hi):
+            found.append((lo, hi, fewer))
+        width = fewer
+    return found
 
 
 def _split(reductions: list[Any], values: list[V]) -> list[list[V]]:

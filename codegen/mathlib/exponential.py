@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from codegen.builder import Builder, V
 from codegen.mathlib.table import INF, LN_2, LOG2_E, NAN, copysign, define, fma, nearest, polynomial, power_of_two
 
@@ -41,20 +43,37 @@ def clamp(k: Builder, x: V, low: float, high: float) -> V:
     return k.select(x > high, high, k.select(x < low, low, x))
 
 
+def vanishing(k: Builder, x: V, low: float, high: float, power: Callable[[V], V]) -> V:
+    """power(x) for x up to `high`, 0 below `low`.
+
+    That 0 is no product that underflows, which takes a Zen 4 core some 100 cycles: softmax of causal scores, half of
+    them -inf, took five times as long as of finite ones. benchmarks: lengths, gpt.
+    """
+    gone = x < low
+    return k.select(gone, 0.0, power(k.select(x > high, high, k.select(gone, 0.0, x))))
+
+
 @define("exp")
 def exp(k: Builder, x: V) -> V:
     """e^x."""
-    tail, n = reduce_exp(k, clamp(k, x, -104.0, 89.0))
-    return scale(k, tail + 1.0, n)
+
+    def power(x: V) -> V:
+        tail, n = reduce_exp(k, x)
+        return scale(k, tail + 1.0, n)
+
+    return vanishing(k, x, -104.0, 89.0, power)
 
 
 @define("exp2")
 def exp2(k: Builder, x: V) -> V:
     """2^x."""
-    x = clamp(k, x, -151.0, 129.0)
-    whole, n = nearest(k, x, 1.0)
-    r = x - whole
-    return scale(k, fma(k, r, polynomial(k, r, EXP2), 1.0), n)
+
+    def power(x: V) -> V:
+        whole, n = nearest(k, x, 1.0)
+        r = x - whole
+        return scale(k, fma(k, r, polynomial(k, r, EXP2), 1.0), n)
+
+    return vanishing(k, x, -151.0, 129.0, power)
 
 
 @define("expm1")

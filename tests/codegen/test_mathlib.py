@@ -81,7 +81,8 @@ def test_bounds_of_two_arguments() -> None:
 # (argument, value)
 INF, NAN, TINY = np.inf, np.nan, 1e-45
 SPECIAL = {
-    "exp": [(-INF, 0), (INF, INF), (NAN, NAN), (88.8, INF), (-104, 0), (-103, TINY), (-0.0, 1)],
+    "exp": [(-INF, 0), (INF, INF), (NAN, NAN), (88.8, INF), (-104, 0), (-104.1, 0), (-103, TINY), (-0.0, 1)],
+    "exp2": [(-INF, 0), (INF, INF), (NAN, NAN), (128, INF), (-149, TINY), (-151, 0), (-151.1, 0), (-0.0, 1)],
     "expm1": [(-INF, -1), (INF, INF), (3e38, INF), (-0.0, -0.0), (TINY, TINY)],
     "log": [(0.0, -INF), (-0.0, -INF), (-1, NAN), (INF, INF), (TINY, -103.27893), (1, 0)],
     "log1p": [(-1, -INF), (-2, NAN), (INF, INF), (-0.0, -0.0), (TINY, TINY)],

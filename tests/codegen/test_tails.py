@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import lazy_backend
+from codegen.kernels.nest import tail
+from ops_core.sizes import Tape, tracing
 
 
 @pytest.mark.parametrize(("width", "tail"), [(766, True), (768, False)])
@@ -34,3 +36,32 @@ def test_a_kernel_whose_last_items_have_no_row_is_marked(device, rows, guarded):
     if "vload" not in kernel.source:
         pytest.skip("this device uses no vectors")
     assert ("WHOLE\n__kernel" in kernel.source) == guarded
+
+
+def test_what_is_left_of_a_row_goes_in_shorter_vectors():
+    """(first, end, lanes); where the length varies all of them, with at most one turn each"""
+    assert tail(70, 16) == [(64, 68, 4), (68, 70, 1)] and tail(13, 8) == [(8, 12, 4), (12, 13, 1)]
+    assert tail(64, 16) == [] and tail(28, 16) == [(16, 24, 8), (24, 28, 4)] and tail(3, 2) == [(2, 3, 1)]
+    tape = Tape()
+    n = tape.symbol(13, 100)
+    with tracing(tape):
+        parts = tail(n, 16), tail(n * 8, 16), tail(n * 16, 16)
+    assert not tape.guards
+    assert parts == ([(0, 8, 8), (8, 12, 4), (12, 13, 1)], [(96, 104, 8)], [])
+
+
+ROWS = {
+    "softmax": lambda x: x.softmax(-1),
+    "sum and extremes": lambda x: torch.stack([x.sum(-1), x.amax(-1), x.prod(-1)]),
+    "positions": lambda x: torch.stack([x.argmax(-1), x.argmin(-1)]),
+    "norm": lambda x: (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt(),
+    "every second row": lambda x: x[::2] * 2 + x[1::2],
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_every_length(device, name):
+    """below a vector, and with each rest; of equal values the first position wins"""
+    for n in range(1, 36):
+        x = torch.arange(6.0 * n).mul(2.4).sin().mul(5).round().div(4).reshape(6, n)
+        torch.testing.assert_close(ROWS[name](x.to(device)).cpu(), ROWS[name](x), rtol=1e-5, atol=1e-5)

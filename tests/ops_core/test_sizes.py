@@ -78,6 +78,20 @@ def test_products_are_known_by_their_parts():
     assert len(tape.guards) == 1, "all but the quotient are equal by name"
 
 
+def test_what_is_less_than_its_divisor_is_its_own_remainder():
+    """as the strides of a dim's neighbours; a divisor that may be as small leaves a guard"""
+    tape, (n, m) = traced([5, 7], [5, 7])
+    with tracing(tape):
+        assert not varies(0 % n) and not varies(0 // n) and multiple(0, n)
+        assert not varies(3 % (n * 4)) and not varies(3 // (n * 4)) and n * 3 % (n * m * 4) == n * 3
+        assert tape.guards == {"v0 > 0": True, "v1 > 0": True}
+        assert not varies(4 % (n * 4)) and len(tape.guards) == 3
+        made = [5 % n, -1 % (n * 4), 1 % ((n - 9) * 4)]
+    assert all(map(varies, made)) and len(tape.guards) == 3, "a divisor that may be negative says nothing"
+    evaluate = tape.compiled(made)
+    assert evaluate(2, 7) == [1, 7, -27] and evaluate(1, 7) is None
+
+
 def test_a_deferred_function_decides_again_for_other_sizes():
     @deferred
     def clipped(numbers: list[int], most: int) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from codegen.kernels.matmul import MatmulSpec, Tile, candidates, matmul
+from ops_core.sizes import Tape, tracing
 from tests.codegen.kernels.contract import MEMORY, Launcher, operand, output, register, to_memory
 from tests.codegen.run_plan import capabilities
 
@@ -31,15 +32,18 @@ def operands(layout, batch, m, n, k, dtype, seed=0):
     return values
 
 
-def run(shape, layout="nn", dtype="f32", caps=CPU, tile=None, prologue=None, epilogue=None, column_major=False):
+def run(
+    shape, layout="nn", dtype="f32", caps=CPU, tile=None, prologue=None, epilogue=None, column_major=False, again=False
+):
     """The product on the device and the exact one."""
     batch, m, n, k = shape
     (a, exact_a, sa), (b, exact_b, sb) = operands(layout, batch, m, n, k, dtype)
     acc = register(dtype)
     so = (m * n, 1, m) if column_major else (m * n, n, 1)
     spec = MatmulSpec(
-        batch, m, n, k, operand(dtype, sa, prologue), operand(dtype, sb, prologue), output(acc, so, epilogue), acc
-    )
+        batch, m, n, k, operand(dtype, sa, prologue), operand(dtype, sb, prologue),
+        output(acc, so, epilogue)._replace(again=again), acc,
+    )  # fmt: skip
     out = np.empty(batch * m * n, MEMORY[acc])
     launcher = Launcher(matmul("product", spec, caps, tile), {"a": [a], "b": [b], "out": [out]})
     launcher.run()
@@ -92,6 +96,33 @@ def test_the_epilogue_sees_every_element_once_with_its_place(shape):
     got, a, b = run(shape, epilogue=place)
     m, n = shape[1:3]
     np.testing.assert_array_equal(got, np.maximum(a @ b, 0) + np.arange(m)[:, None] * 1000.0 + np.arange(n))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_elements_that_may_be_stored_again(shape):
+    """where tiles overlap; the same bits, rows and columns exchanged too"""
+    for layout, column_major in (("nn", False), ("nt", True)):
+        got, a, b = run(shape, layout, column_major=column_major, again=True)
+        np.testing.assert_array_equal(got, a @ b)
+
+
+@pytest.mark.parametrize(("again", "guards"), [(True, 0), (False, 2)])
+def test_what_may_be_stored_again_is_not_guarded(again, guards):
+    """rows and columns that tiles of 4 x 64 do not divide: a guard for each, and two copies of the epilogue"""
+    a, b, out = operand("f32", (0, 64, 1)), operand("f32", (0, 145, 1)), output("f32", (0, 145, 1))
+    spec = MatmulSpec(1, 130, 145, 64, a, b, out._replace(again=again))
+    (step,) = matmul("product", spec, CPU, Tile("panel", 4, 4)).steps
+    assert step.mlir.count("scf.if") == guards
+
+
+def test_the_tile_for_rows_that_vary_is_none_of_one_number_of_rows():
+    """205 rows are 103 tiles of 2 and 52 of 4, so that those of 2 seemed better"""
+    a, b, out = operand("f32", (0, 64, 1)), operand("f32", (0, 64, 1)), output("f32", (0, 64, 1))
+    tape = Tape()
+    rows = tape.symbol(340, 205)
+    with tracing(tape):
+        assert candidates(MatmulSpec(1, rows, 64, 64, a, b, out), CPU)[0] == Tile("panel", 4, 4)
+    assert candidates(MatmulSpec(1, 205, 64, 64, a, b, out), CPU)[0] == Tile("panel", 2, 4)
 
 
 def test_an_output_that_is_contiguous_along_columns():
