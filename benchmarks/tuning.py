@@ -1,9 +1,9 @@
 """What timing schedules gains over the heuristic: each product by itself, its schedules in turns on the device.
 
-    python -m benchmarks.tuning [repeats]
+    python -m benchmarks.tuning [repeats [squares skinny batched long]]
 
-A row a product: the heuristic's schedule and its time, the fastest of all repeats and how many times faster it is in
-the median of their turns, and what each repeat by itself would choose ("-": the heuristic's; "?": too busy to tell).
+A row a product: the heuristic's schedule and its time, the fastest one and how many times faster it is in the median of
+all repeats, and what each repeat by itself would choose ("-": the heuristic's; "?": too busy to tell).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BATCHED = [("nt", 48, 128, 128, 64), ("nn", 48, 128, 64, 128), ("tn", 48, 128, 6
 LONG = [("tn", 1, 64, 64, 65536), ("tn", 1, 256, 128, 4096), ("tn", 1, 768, 768, 8192), ("nn", 1, 96, 96, 20000),
         ("nt", 1, 64, 10, 512), ("nn", 1, 4096, 64, 64), ("tn", 1, 512, 2048, 256), ("tn", 1, 100, 300, 1000),
         ]  # fmt: skip
-GROUPS = {"squares": SQUARES, "skinny": SKINNY, "batched": BATCHED, "long k and odd": LONG}
+GROUPS = {"squares": SQUARES, "skinny": SKINNY, "batched": BATCHED, "long": LONG}
 
 
 def product(layout: str, batch: int, m: int, n: int, k: int) -> Product:
@@ -41,13 +41,13 @@ def brief(tile: Any) -> str:
     return f"{tile.schedule} {tile.rows}x{tile.vectors}{flags}"
 
 
-def main(repeats: int) -> None:
-    """Print the table."""
+def main(repeats: int, *names: str) -> None:
+    """Print the table of these groups, or of all."""
     b = Bench(discovery.selected())
     print("| product (layout, batch, m, n, k) | heuristic | us | fastest | gain | chosen, gain |")
     print("| --- | --- | ---: | --- | ---: | --- |")
-    for cases in GROUPS.values():
-        for case in cases:
+    for name in names or GROUPS:
+        for case in GROUPS[name]:
             chosen: list[str] = []
             rows: list[tuple[dict[Any, float], float]] = []
             for _ in range(repeats):
@@ -56,8 +56,8 @@ def main(repeats: int) -> None:
                 except schedules.Busy:
                     chosen.append("?")
                     continue
-                gains = {t: median(o / x for o, x in zip(times[own], times[t], strict=True)) for t in times}
-                rows.append((gains, median(times[own]) * 1e6))
+                gains = {t: schedules.slowest(times[own]) / schedules.slowest(times[t]) for t in times}
+                rows.append((gains, schedules.slowest(times[own]) * 1e6))
                 best = schedules.choice(times, own)
                 chosen.append(f"{brief(best)} {gains[best]:.2f}" if best != own else "-")
             if not rows:
@@ -71,4 +71,4 @@ def main(repeats: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1, *sys.argv[2:])

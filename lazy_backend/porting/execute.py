@@ -72,9 +72,7 @@ class Runner:
 
     def _launches(self, plan: Plan) -> list[Any]:
         device, queue = self.b.device, self.b.queue
-        kernels = [
-            device.kernel_create(device.program_load(k.source.encode(), False, ""), k.name) for k in plan.kernels
-        ]
+        kernels = [self.b.kernel(k.source, k.name) for k in plan.kernels]
 
         def step(launch: Launch | core_calls.CoreCall) -> Any:
             if isinstance(launch, core_calls.CoreCall):

@@ -6,7 +6,6 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Mapping
-from statistics import median, quantiles
 from typing import Any
 
 import numpy as np
@@ -28,14 +27,16 @@ TURNS = 15
 TURN_S = 2e-3
 # What is slower than the best by this factor when all are first run is not timed further.
 HOPELESS = 1.5
-# Turns count where the heuristic's times are steady: the third quartile within this factor of the first. Beside a
-# script that leaves few gaps they are not; they are taken again so often before the next process gets the product.
-STEADY = 1.25
+# What else runs makes a turn longer, never shorter, and beside a busy script most are: medians settled for none of five
+# products. So the fastest turns of a schedule count, so many as are needed to rule out a slip of the clock,
+# and they have to lie within this factor of each other. Turns are taken until those of the heuristic's do, so often at
+# most before the product is left to the next process.
+CLEAN = 4
+STEADY = 1.1
 ATTEMPTS = 5
-# Another schedule is chosen where its time is below this share of the heuristic's, in the median of the turns, and it
-# is ahead in so many of them. benchmarks/tuning.py.
+# Another schedule is chosen where the slowest of its clean turns is below this share of the heuristic's fastest.
+# benchmarks/tuning.py.
 BETTER = 0.95
-AHEAD = 0.75
 # Relative error of the dtypes' roundings.
 EPS = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 
@@ -48,18 +49,20 @@ class Unfit(Exception):
     """A product that cannot be set up by itself as its windows have it; the text says why."""
 
 
+def slowest(taken: list[float]) -> float:
+    """The slowest of the clean turns: what a schedule's time is taken for."""
+    return sorted(taken)[CLEAN - 1]
+
+
+def steady(taken: list[float]) -> bool:
+    """Whether there are clean turns."""
+    return slowest(taken) <= STEADY * min(taken)
+
+
 def choice(times: Mapping[Tile, list[float]], heuristic: Tile) -> Tile:
     """The fastest schedule that is surely faster than the heuristic's, else that."""
-
-    def ratios(tile: Tile) -> list[float]:
-        return [mine / own for mine, own in zip(times[tile], times[heuristic], strict=True)]
-
-    better = [
-        tile
-        for tile in times
-        if median(ratios(tile)) < BETTER and sum(r < 1 for r in ratios(tile)) >= AHEAD * len(times[tile])
-    ]
-    return min(better, key=lambda tile: median(ratios(tile)), default=heuristic)
+    better = [t for t, taken in times.items() if steady(taken) and slowest(taken) < BETTER * min(times[heuristic])]
+    return min(better, key=lambda tile: slowest(times[tile]), default=heuristic)
 
 
 def measured(b: Bench, product: Product) -> tuple[dict[Tile, list[float]], Tile]:
@@ -73,13 +76,15 @@ def measured(b: Bench, product: Product) -> tuple[dict[Tile, list[float]], Tile]
         best = min(first.values())
         runs = {t: run for t, run in runs.items() if t == heuristic or first[t] <= HOPELESS * best}
         repeat = max(1, math.ceil(TURN_S / max(best, 1e-7)))
-        for _ in range(ATTEMPTS):
-            turns = [[execute.seconds_once(b, run, repeat) for run in runs.values()] for _ in range(TURNS)]
-            times = {tile: [turn[i] for turn in turns] for i, tile in enumerate(runs)}
-            low, _, high = quantiles(times[heuristic], n=4)
-            if high <= STEADY * low:
-                return times, heuristic
-        raise Busy
+        times: dict[Tile, list[float]] = {tile: [] for tile in runs}
+        for turn in range(TURNS * ATTEMPTS):
+            if turn and turn % TURNS == 0 and steady(times[heuristic]):
+                break
+            for tile, run in runs.items():
+                times[tile].append(execute.seconds_once(b, run, repeat))
+        if not steady(times[heuristic]):
+            raise Busy
+        return times, heuristic
     finally:
         b.clean_up()
 
