@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from codegen import linalg
 from codegen.builder import Builder, V
 from codegen.emit import registers
 from codegen.kernels.contraction import Operand, Output
 from codegen.kernels.conv import ConvSpec, Tensor, convolution
-from codegen.kernels.matmul import MatmulSpec
+from codegen.kernels.matmul import MatmulSpec, Tile, rivals, transposed
 from codegen.kernels.matmul import matmul as matmul_kernels
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.order import searchsorted, sort
@@ -20,7 +20,46 @@ from codegen.kernels.rows import locate
 from codegen.kernels.scan import scan
 from codegen.kernels.scatter import Target, index_put, nonzero, scatter
 from codegen.kernels.step import Steps
+from ops_core.dtypes import BY_NAME
 from ops_core.ir import Node
+
+
+class Factor(NamedTuple):
+    """A factor of a `Product`: the dtype of its values, and as `Operand` has it; prologue: it is computed. One matrix
+    is not `batched`."""
+
+    dtype: str
+    contiguous: int | None
+    batched: bool
+    prologue: bool
+
+
+class Product(NamedTuple):
+    """What a schedule is measured for: [batch, m, k] x [batch, k, n], results contiguous along n. dtype: of the
+    results; epilogue: something is computed from them before they are stored."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    a: Factor
+    b: Factor
+    dtype: str
+    epilogue: bool
+
+    def rivals(self, caps: Any) -> list[Tile]:
+        """The schedules that are timed, the heuristic's choice first."""
+
+        def operand(of: Factor) -> Operand:
+            nbytes = BY_NAME[of.dtype].bytes
+            return Operand(_unbound, registers(of.dtype), of.contiguous, of.batched, int(of.prologue), nbytes)
+
+        sides = operand(self.a), operand(self.b), Output(_unbound)
+        return rivals(MatmulSpec(self.batch, self.m, self.n, self.k, *sides, registers(self.dtype)), caps)
+
+
+def _unbound(k: Builder) -> Any:
+    raise AssertionError("schedules are compared without kernels")
 
 
 @dataclass(frozen=True)
@@ -51,16 +90,44 @@ class Anchored:
         return Anchored(self.node, sources, Sink(sink), self.target), modules
 
 
-def kernels(name: str, anchored: Anchored, caps: Any) -> Steps:
-    """The launches of an anchored group. `Step.args` name "in0", "in1", .. , "out" and "target"."""
+def product(anchored: Anchored, caps: Any) -> Product:
+    """What a group around a product is as far as its schedule goes."""
+    spec = _product(anchored.node, anchored.sources, anchored.sink, caps)
+    dtypes = [v.dtype for v in anchored.node.inputs]
+    dtypes = dtypes if spec.names[0] == "in0" else dtypes[::-1]
+    a, b = (
+        Factor(dtype, of.contiguous, of.batched and spec.batch > 1, of.flops > 0)
+        for dtype, of in zip(dtypes, (spec.a, spec.b), strict=True)
+    )
+    epilogue = any(i.op in ("map", "mlir") for i in anchored.sink.program.instrs)
+    return Product(spec.batch, spec.m, spec.n, spec.k, a, b, anchored.node.outputs[0].dtype, epilogue)
+
+
+def kernels(name: str, anchored: Anchored, caps: Any, tile: Tile | None = None) -> Steps:
+    """The launches of an anchored group. `Step.args` name "in0", "in1", .. , "out" and "target".
+
+    tile: for a product, one of its `rivals`; anything else counts as none.
+    """
     node = anchored.node
+    if tile:
+        return _matmul(name, node, anchored.sources, anchored.sink, caps, tile)
     if node.op in IN_PLACE:
         assert anchored.target
         return IN_PLACE[node.op](name, node, anchored.sources, anchored.target, caps)
     return TEMPLATES[node.op](name, node, anchored.sources, anchored.sink, caps)
 
 
-def _matmul(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any) -> Steps:
+def _matmul(
+    name: str, node: Node, sources: list[Source], sink: Sink, caps: Any, tile: Tile | None = None
+) -> Steps:  # fmt: skip
+    spec = _product(node, sources, sink, caps)
+    # What was kept under another version of the rules, or of a file, is not taken at its word.
+    known = tile and next((t for t in rivals(spec, caps) if t == tile), None)
+    return matmul_kernels(name, spec, caps, known)
+
+
+def _product(node: Node, sources: list[Source], sink: Sink, caps: Any) -> MatmulSpec:
+    """The product with results contiguous along n, whichever way round that is."""
     *batch, m, n = node.outputs[0].shape
     depth = node.inputs[0].shape[-1]
     wide = any(p.wide for p in (*(s.program for s in sources), sink.program))
@@ -68,7 +135,7 @@ def _matmul(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any)
     acc = registers(node.outputs[0].dtype)
     spec = MatmulSpec(prod(batch), m, n, depth, a, b, _output(sink, batch, caps), acc, 64 if wide else 32,
                       ("in0", "in1", "out"))  # fmt: skip
-    return matmul_kernels(name, spec, caps)
+    return transposed(spec) if spec.out.contiguous == 0 else spec
 
 
 def _convolution(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any) -> Steps:

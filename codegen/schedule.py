@@ -10,11 +10,12 @@ from math import prod
 from typing import Any
 
 from codegen import composites, linalg
-from codegen.anchors import Anchored, kernels
+from codegen.anchors import Anchored, Product, kernels, product
 from codegen.fusion import Fusion
 from codegen.groups import IN_PLACE, Group, identity, nbytes, space
 from codegen.index import contiguous, linear
 from codegen.kernels import flat, nest
+from codegen.kernels.matmul import Tile
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.scatter import Target
 from codegen.kernels.step import Step
@@ -28,6 +29,9 @@ from ops_core import sizes
 from ops_core.composites import PREFIX
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Graph, Node, Value
+
+# The schedule that was measured for a product, or None for the heuristic's.
+Tiles = Callable[[Product], Tile | None]
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,18 @@ def known() -> Known:
 
 
 def plan(
-    graph: Graph, slots: Mapping[int, SlotInfo], caps: Any, extern: Callable[[Node], bool] = lambda node: False
+    graph: Graph,
+    slots: Mapping[int, SlotInfo],
+    caps: Any,
+    extern: Callable[[Node], bool] = lambda node: False,
+    tiles: Tiles | None = None,
 ) -> Plan:
-    """The plan of a graph over `slots` on a device with capabilities `caps`. extern: whether a library has the node."""
+    """The plan of a graph over `slots` on a device with capabilities `caps`. extern: whether a library has the node;
+    tiles: asked for the schedule of each product."""
     graph = rewrite(graph, caps)
     fusion = Fusion(graph, caps.max_kernel_args // 2, lambda node: composite(node) or extern(node))
     regroup(fusion)
-    return _Scheduler(fusion, caps, permuted(graph)).plan()
+    return _Scheduler(fusion, caps, permuted(graph), tiles).plan()
 
 
 def composite(node: Node) -> bool:
@@ -117,8 +126,10 @@ class _Batch:
 
 
 class _Scheduler:
-    def __init__(self, fusion: Fusion, caps: Any, permuted: Mapping[Value, tuple[int, ...]]):
-        self.fusion, self.caps, self.permuted = fusion, caps, permuted
+    def __init__(
+        self, fusion: Fusion, caps: Any, permuted: Mapping[Value, tuple[int, ...]], tiles: Tiles | None = None
+    ):
+        self.fusion, self.caps, self.permuted, self.tiles = fusion, caps, permuted, tiles
         self.result = Plan()
         self.temps: dict[int, int] = {}  # temp id -> bytes
         self.locations: dict[Value, Location] = {}
@@ -266,11 +277,12 @@ class _Scheduler:
         else:
             programs["out"] = sink = lower(self.fusion, group, self.locations)
         anchored = Anchored(anchor, sources, Sink(sink), target)
-        key = (self.caps, anchored.key())
+        tile = self.tiles(product(anchored, self.caps)) if self.tiles and anchor.op == "matmul" else None
+        key = (self.caps, anchored.key(), *([tile] if tile else []))
         if key not in self.known.kernels:
             name, digest = names(key)
             simple, module = anchored.simplified()
-            made = kernels(name, simple, self.caps)
+            made = kernels(name, simple, self.caps, tile)
             self.known.kernels[key] = self._compiled(digest, made.steps, module, group), made.temps
         self._launch(key, programs, group)
 

@@ -3,7 +3,8 @@
 The compiler is Python, MLIR and the driver's compiler: on a thread it would hold the script's interpreter, in a process
 of low priority it takes what the script leaves. A window waits for it once it is in use for as long as compiling it may
 take; the first that does starts it. It compiles one window at a time, the one that ran most often meanwhile, and puts
-plan and kernels into the persistent cache; from then on the window's next run finds them there.
+plan and kernels into the persistent cache; from then on the window's next run finds them there. When no window waits it
+times schedules of products (LAZY_TUNE=on, lazy_backend/tuning.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from lazy_backend import _C, cache, identity, pipes
 
 log = logging.getLogger("lazy_backend.compile")
+tuning_log = logging.getLogger("lazy_backend.tuning")
 
 # Seconds an op, from a window's first run on, until it is compiled: about what its compile takes on two cores (gpt.py's
 # 205 ops take 8.5 s). A script that ends before then is better off without, and one that goes on loses at most as much
@@ -53,6 +55,15 @@ class Compiler:
             self.rungs[name], self.windows[name] = rung, window
             self.due[name] = time.monotonic() + PATIENCE * len(window["nodes"])
 
+    def tune(self, device: int, product: str) -> None:
+        """A product whose schedules are to be timed when no window waits: those have run, and run more often."""
+        with self._lock:
+            name = f"{device} {product}"
+            if not self.failed and name not in self.windows and name not in self.done:
+                self.windows[name] = {"device": device, "product": product}
+                self.waiting.add(name)
+                self._lock.notify()
+
     def ran(self, name: str) -> dict[str, Any] | None:
         """What runs in the window's place. Counts the run."""
         with self._lock:
@@ -79,8 +90,14 @@ class Compiler:
                 answer = pipes.receive(process.stdout)
                 for op, names in answer["statics"]:
                     identity.mark_static(op, set(names))
+                for device, product in answer["products"]:
+                    self.tune(device, product)
+                if answer["tuned"]:
+                    tuned.append(answer["tuned"])
+                    tuning_log.info("%s", answer["tuned"])
                 if answer["error"]:
-                    log.warning("a window could not be compiled in the background: %s", answer["error"])
+                    what = "product could not be tuned" if "product" in window else "window could not be compiled"
+                    log.warning("a %s in the background: %s", what, answer["error"])
                 self._finish(name, answer["built"])
                 name, window = self._next()
         except (OSError, EOFError) as error:
@@ -102,11 +119,17 @@ class Compiler:
     def _finish(self, name: str, built: int) -> None:
         with self._lock:
             self.waiting.discard(name)
-            del self.windows[name], self.rungs[name], self.due[name]
+            del self.windows[name]
+            self.rungs.pop(name, None)
+            self.due.pop(name, None)
             self.done[name] = built
 
 
 _compiler: Compiler | None = None
+# Products that were timed for this process, a line each.
+tuned: list[str] = []
+# In the background's process: products that it met itself, which the script's process will ask it to tune.
+_met: list[tuple[int, str]] | None = None
 _starting = threading.Lock()
 # What the process sees differently: it compiles, records nothing, and warns of nothing that the script warns of.
 _ENVIRONMENT = {
@@ -149,6 +172,17 @@ def compile_later(window: dict[str, Any], rung: dict[str, Any]) -> None:
     _compiler.add(_name(window), window, rung)
 
 
+def tune_later(device: int, product: str) -> None:
+    """Leaves a product's schedules to the background."""
+    global _compiler
+    if _met is not None:
+        _met.append((device, product))
+        return
+    with _starting:
+        _compiler = _compiler or Compiler()
+    _compiler.tune(device, product)
+
+
 def built(window: dict[str, Any]) -> int:
     """How many kernels the background has built for a window, told once."""
     if _compiler is None:
@@ -159,7 +193,8 @@ def built(window: dict[str, Any]) -> int:
 
 
 def main() -> None:
-    """The process: one window after another from stdin, until it is closed."""
+    """The process: one window or product after another from stdin, until it is closed."""
+    global _met
     if hasattr(os, "SCHED_IDLE"):  # nice 19 alone still made a training step 1.4 times as long
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     else:
@@ -167,22 +202,27 @@ def main() -> None:
     requests, answers = pipes.ends()
     torch.set_num_threads(1)
     _C.device_count()
-    from lazy_backend import compiler
+    from lazy_backend import compiler, tuning
 
     while True:
+        _met = []
         try:
             window = pipes.receive(requests)
         except EOFError:
             os._exit(0)  # the drivers' threads are not waited for
         before = _C.stats()["kernels_built"]
-        error = ""
+        error = line = ""
         try:
-            compiler.compile_now(window)
+            if "product" in window:
+                line = tuning.tune(window["device"], window["product"])
+            else:
+                compiler.compile_now(window)
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
         made = _C.stats()["kernels_built"] - before
         statics = [(op, sorted(names)) for op, names in identity.statics.items()]
         try:
-            pipes.send(answers, {"built": made, "error": error, "statics": statics})
+            answer = {"built": made, "error": error, "statics": statics, "products": _met, "tuned": line}
+            pipes.send(answers, answer)
         except BrokenPipeError:
             os._exit(0)

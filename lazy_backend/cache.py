@@ -1,4 +1,6 @@
-"""The persistent cache: kernels and plans by what they were made from, on by default, safe with many processes.
+"""The persistent cache: kernels, plans and measured choices by what they were made from, on by default.
+
+It is safe with many processes.
 
 An entry is one file named by the digest of everything that decides its content: the kernel's MLIR or the window's
 description, the device and driver, the version of what makes it. It begins with a checksum of the rest. Entries are
@@ -25,7 +27,7 @@ log = logging.getLogger("lazy_backend.cache")
 
 # A kernel's binary is 20 to 100 KB: room for some ten thousand.
 CAP_BYTES = 1 << 30
-KINDS = (".kernel", ".plan")
+KINDS = (".kernel", ".plan", ".choice")
 # Stores between two looks at the size of the whole: a look at ten thousand entries takes some 50 ms.
 _PRUNE_EVERY = 64
 _stores = itertools.count()
@@ -66,6 +68,12 @@ def plan_name(window: bytes, device: bytes) -> str:
     made_by = version("codegen", "ops_core", "lazy_backend")
     # torch: its decompositions are part of the plan.
     return hashlib.sha256(b"\0".join((made_by, torch.__version__.encode(), device, window))).hexdigest() + ".plan"
+
+
+def choice_name(product: str, device: bytes) -> str:
+    """The name of the entry with the schedule that was measured for a product (see lazy_backend/tuning.py)."""
+    parts = b"choice", version("codegen"), device, product.encode()
+    return hashlib.sha256(b"\0".join(parts)).hexdigest() + ".choice"
 
 
 def load(name: str) -> bytes | None:

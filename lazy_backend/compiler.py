@@ -23,7 +23,7 @@ from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
 from codegen.plan import Arg, CoreCall, Launch, Plan
 from codegen.printer import print_kernel
-from lazy_backend import _C, archive, background, cache, config, custom, entries, identity, kernels, plans
+from lazy_backend import _C, archive, background, cache, config, custom, entries, identity, kernels, plans, tuning
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
@@ -228,6 +228,8 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
     numbers: dict[int, int] = {}  # of steps, for a profile
     pieces: list[int] = []  # bytes of each piece of memory for intermediates,
     temps: list[tuple[int, int]] = []  # and the piece and offset of each intermediate, of all segments
+    asked: dict[str, Any] = {}  # products, and the schedules that were measured for them
+    tiles = tuning.tiles(window.device, asked) if tuning.on() and not tracing else None
     segments, checks, statics = functionalize(window, interpreted)
     if tracing and statics:
         raise Untraceable("it depends on the value of a scalar")
@@ -260,7 +262,8 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
             plan = core_calls.plan(segment.graph, caps)
             added = core_steps(plan, [node.line for node in window.nodes], len(temps))
         else:
-            plan = schedule.plan(segment.graph, window.slot_infos(), caps, functools.partial(extern, window.device))
+            library_has = functools.partial(extern, window.device)
+            plan = schedule.plan(segment.graph, window.slot_infos(), caps, library_has, tiles)
             added = launches(plan, window, family, len(temps))
             made.append(plan)
         if profile.active:
@@ -269,8 +272,9 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
         temps += [(len(pieces) + temp.piece, temp.offset) for temp in plan.temps]
         pieces += plan.pieces
     capture(window, made, steps)
-    profiled = {"numbers": [numbers.get(i, 0) for i in range(len(steps))]} if numbers else {}
-    return {"pieces": pieces, "temps": temps, "steps": steps, "checks": found, "once": bool(statics), **profiled}
+    more: dict[str, Any] = {"numbers": [numbers.get(i, 0) for i in range(len(steps))]} if numbers else {}
+    more |= {"tiles": asked} if asked else {}
+    return {"pieces": pieces, "temps": temps, "steps": steps, "checks": found, "once": bool(statics), **more}
 
 
 def custom_launch(device: int, node: WindowNode) -> tuple:

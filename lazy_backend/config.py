@@ -41,6 +41,12 @@ COMPILE = Setting(
     "what a window without a plan does: wait, run op by op, or raise",
 )
 FALLBACK = Setting("LAZY_FALLBACK", "warn", ("warn", "error", "silent"), "what an op that must run on the CPU does")
+TUNE = Setting(
+    "LAZY_TUNE",
+    "off",
+    ("off", "on"),
+    "on: schedules of products are timed in the background, the choice kept in the cache",
+)
 CACHE_DIR = Setting("LAZY_CACHE_DIR", "", (), "folder of the persistent kernel cache; default: the user's cache folder")
 RECORD = Setting("LAZY_RECORD", "", (), "file to which the process writes all its plans and kernels when it ends")
 ARCHIVE = Setting("LAZY_ARCHIVE", "", (), "such a file to take plans and kernels from instead of compiling")
@@ -64,7 +70,7 @@ SIM_FAULTS = Setting("LAZY_SIM_FAULTS", "", (), "fault plan (TOML) of the simula
 SIM_REPORT = Setting("LAZY_SIM_REPORT", "", (), "where the simulated chip writes its report")
 
 TABLE = (
-    DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, CACHE_DIR, RECORD, ARCHIVE, PROFILE, LOG, CHECK,
+    DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, TUNE, CACHE_DIR, RECORD, ARCHIVE, PROFILE, LOG, CHECK,
     OPENCL_SVM, SIM_CHIP, SIM_SET, SIM_FAULTS, SIM_REPORT,
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ PARTS = {
     "compile": "every window that is compiled: why, and at which Python line",
     "cache": "the persistent cache's folder and entries",
     "plans": "cached plans that are not used",
+    "tuning": "every product whose schedules were timed: the heuristic's time, the best one's",
     "archive": "what is recorded and what does not fit",
     "kernels": "kernels that a driver does not take",
     "lowering": "ops whose lowering failed",

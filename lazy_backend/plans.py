@@ -1,7 +1,8 @@
 """Plans as JSON: how an archive and the persistent cache keep what a window was compiled to.
 
     {"pieces": [bytes], "temps": [[piece, offset]], "scalars": how many the window has, "steps": [step],
-     "checks": [[node, exception, text]], "kernels": [[where its binary is, function, description]]}
+     "checks": [[node, exception, text]], "kernels": [[where its binary is, function, description]],
+     "tiles": {product: the schedule that was known to be its best}}, the last with LAZY_TUNE=on only
 
 Steps are those that the compiler gives to csrc/module.cpp, with a kernel's number in place of its handle and a
 library op's name in place of its. Scalars are numbered as in the window's description. The slot after a window's last
@@ -16,7 +17,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lazy_backend import _C, cache, custom, identity, kernels
+from lazy_backend import _C, cache, custom, identity, kernels, tuning
 from lazy_backend.identity import Description
 from lazy_backend.reports import compiles
 
@@ -60,6 +61,7 @@ def written(
     table = [[*keep(handle), kernels.described.get(handle, "")] for handle in used]
     whole = {"pieces": plan["pieces"], "temps": plan["temps"], "scalars": len(window.scalars)}
     whole["checks"] = [list(check) for check in plan["checks"]]
+    whole |= {"tiles": plan["tiles"]} if "tiles" in plan else {}
     return json.dumps(whole | {"steps": steps, "kernels": table}, separators=(",", ":")).encode()
 
 
@@ -88,7 +90,7 @@ def read(blob: bytes, window: Mapping[str, Any], kernel: Callable[[str, str], in
                     op, *_, line = window["nodes"][node]
                     _C.announce_host_op(op, line)
                 steps.append((kind, node))
-    same = {key: plan[key] for key in ("pieces", "temps", "checks")}
+    same = {key: plan[key] for key in ("pieces", "temps", "checks", "tiles") if key in plan}
     return {**same, "steps": steps, "once": False}
 
 
@@ -122,7 +124,9 @@ def _check(plan: Mapping[str, Any], window: Mapping[str, Any]) -> None:
 
 
 def _name(window: Mapping[str, Any], description: Description) -> str:
-    return cache.plan_name(description.digest(), _C.device_properties(window["device"]))
+    # Without tuning nothing that was measured is used.
+    digest = description.digest() + (b"tuned" if tuning.on() else b"")
+    return cache.plan_name(digest, _C.device_properties(window["device"]))
 
 
 def remember(window: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
@@ -146,6 +150,8 @@ def remembered(window: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     try:
         plan = read(blob, window, functools.partial(_cached_kernel, window["device"]))
+        if not tuning.current(window["device"], plan.get("tiles", {})):
+            raise Misfit("another schedule was measured to be the best since")
     except (Misfit, LookupError, RuntimeError) as error:
         log.info("a cached plan is made anew: %s", error)
         cache.drop(name)

@@ -90,6 +90,9 @@ ACROSS_DEPTH = 512
 # Partial sums of a split product may take this much memory.
 MAX_PARTIAL_BYTES = 64 << 20
 
+# Shapes of the heuristic's own schedule that are timed: it and its runners-up. benchmarks/tuning.py.
+RUNNERS_UP = 3
+
 
 class MatmulSpec(NamedTuple):
     """What is computed: out[b, i, j] = epilogue(sum over p of a[b, i, p] * b[b, p, j]).
@@ -192,6 +195,32 @@ def candidates(spec: MatmulSpec, caps: Any) -> list[Tile]:
         found = [t for t in found if t.schedule != "panel" or t.vectors == 1] or found
     fitting = [t for t in found if fits(t, spec, caps)]
     return fitting or schedules(spec, caps)
+
+
+def rivals(spec: MatmulSpec, caps: Any) -> list[Tile]:
+    """Few schedules to time for a spec of known sizes, the heuristic's choice first.
+
+    They differ from it where it goes by a threshold: its runners-up in shape, the best of each other schedule, with B
+    packed or not, with A evaluated or not, and the sum in other pieces.
+    """
+    found = candidates(spec, caps)
+    first, best = found[0], {t.schedule: t for t in reversed(found)}
+    tiles = [t for t in found if t.schedule == first.schedule][:RUNNERS_UP] + list(best.values())
+    if panel := best.get("panel"):
+        if spec.b.contiguous == 1 and spec.k and spec.inner == 1:
+            tiles.append(resplit(panel._replace(pack=not panel.pack), spec, caps))
+        if panel.evaluate or spec.a.flops or spec.a.contiguous != 1:
+            tiles.append(resplit(panel._replace(evaluate=not panel.evaluate), spec, caps))
+    if spec.inner == 1:
+        affordable = min(MAX_PARTIAL_BYTES // (spec.batch * spec.m * spec.n * spec.itemsize), spec.k // MIN_DEPTH)
+        counts = {1, first.splits * 2, first.splits // 2, caps.compute_units}
+        tiles += [first._replace(splits=n) for n in sorted(counts) if n == 1 or 1 < n <= affordable]
+    return list(dict.fromkeys(tiles))
+
+
+def resplit(tile: Tile, spec: MatmulSpec, caps: Any) -> Tile:
+    """A tile that was changed, with the pieces that now suit it."""
+    return tile._replace(splits=pieces(spec, caps, tile))
 
 
 def fits(tile: Tile, spec: MatmulSpec, caps: Any) -> bool:

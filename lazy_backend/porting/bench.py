@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +34,7 @@ class Bench:
     def __init__(self, name: str, index: int = 0):
         self.name, self.index = name, index
         self._mems: list[Any] = []
+        self._programs: list[tuple[Any, Any]] = []
 
     @cached_property
     def driver(self) -> Any:
@@ -104,6 +106,13 @@ class Bench:
         self.put(mem, array)
         return mem
 
+    def kernel(self, source: str, name: str) -> Any:
+        """A kernel of a program of its own, until the end of the check."""
+        program = self.device.program_load(source.encode(), False, "")
+        kernel = self.device.kernel_create(program, name)
+        self._programs.append((program, kernel))
+        return kernel
+
     def clean_up(self) -> None:
         """Free what the check left, also after its failure."""
         try:
@@ -111,6 +120,11 @@ class Bench:
                 self.device.synchronize(self.queue)
         except DriverError:
             pass  # the failed check has reported it
+        while self._programs:
+            program, kernel = self._programs.pop()
+            with contextlib.suppress(DriverError):
+                self.device.kernel_destroy(kernel)
+                self.device.program_destroy(program)
         while self._mems:
             try:
                 self.device.free(self._mems.pop())

@@ -39,7 +39,8 @@ def from_memory(raw: np.ndarray, dtype: str) -> np.ndarray:
 
 
 class Runner:
-    """A graph ready to run; mems: slot -> device memory. extern: which nodes the driver's library computes."""
+    """A graph ready to run; mems: slot -> device memory. extern: which nodes the driver's library computes; tiles: the
+    schedules of products."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Runner:
         sizes: Mapping[int, int],
         params: Sequence = (),
         extern: Callable[[Node], bool] = lambda node: False,
+        tiles: schedule.Tiles | None = None,
     ):
         self.b, self.mems, self.params = b, mems, params
         if b.caps.level == 1:
@@ -59,7 +61,7 @@ class Runner:
             self.steps = [self._call(call) for call in calls.calls]
         else:
             b.needs("program_load", "kernel_create", "launch")
-            plan = schedule.plan(graph, {slot: SlotInfo(n) for slot, n in sizes.items()}, b.caps, extern)
+            plan = schedule.plan(graph, {slot: SlotInfo(n) for slot, n in sizes.items()}, b.caps, extern, tiles)
             self.pieces, self.temps = [b.alloc(max(n, 1)) for n in plan.pieces], plan.temps
             self.steps = self._launches(plan)
 
@@ -70,9 +72,7 @@ class Runner:
 
     def _launches(self, plan: Plan) -> list[Any]:
         device, queue = self.b.device, self.b.queue
-        kernels = [
-            device.kernel_create(device.program_load(k.source.encode(), False, ""), k.name) for k in plan.kernels
-        ]
+        kernels = [self.b.kernel(k.source, k.name) for k in plan.kernels]
 
         def step(launch: Launch | core_calls.CoreCall) -> Any:
             if isinstance(launch, core_calls.CoreCall):
@@ -158,23 +158,25 @@ def one_op(
 
 
 def seconds(b: Bench, work: Callable[[], None], repeat: int) -> float:
-    """Time of one `work` among `repeat` queued ones, on the device's clock where it has one; best of three."""
+    """Time of one `work` among `repeat` queued ones, warm; best of three."""
     work()
     b.device.synchronize(b.queue)
-    best = math.inf
-    for _ in range(3):
-        began, start = time.perf_counter(), b.device.event_record(b.queue)
-        for _ in range(repeat):
-            work()
-        end = b.device.event_record(b.queue)
-        b.device.event_wait(end)
-        took = time.perf_counter() - began
-        with contextlib.suppress(Unsupported):  # then the host's clock will do
-            took = (b.device.event_time_ns(end) - b.device.event_time_ns(start)) * 1e-9 or took
-        for event in (start, end):
-            b.device.event_destroy(event)
-        best = min(best, took / repeat)
-    return best
+    return min(seconds_once(b, work, repeat) for _ in range(3))
+
+
+def seconds_once(b: Bench, work: Callable[[], None], repeat: int) -> float:
+    """Time of one `work` among `repeat` queued ones, on the device's clock where it has one."""
+    began, start = time.perf_counter(), b.device.event_record(b.queue)
+    for _ in range(repeat):
+        work()
+    end = b.device.event_record(b.queue)
+    b.device.event_wait(end)
+    took = time.perf_counter() - began
+    with contextlib.suppress(Unsupported):  # then the host's clock will do
+        took = (b.device.event_time_ns(end) - b.device.event_time_ns(start)) * 1e-9 or took
+    for event in (start, end):
+        b.device.event_destroy(event)
+    return took / repeat
 
 
 def library_times(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lazy_backend import _C
+from lazy_backend import _C, background
 from lazy_backend import torch_lazy as lazy
 from lazy_backend.reports import compiles
 
@@ -129,5 +129,6 @@ def report() -> str:
         text += ["", title] + ([str(cause) for cause in found if cause.event == event] or ["  none"])
     rows = [f"  {kind:<12}{c.count:>8}  first: {c.text} (at {c.line})" for kind, c in compiles.causes.items()]
     text += ["", "compiles, by what was not as in the nearest known window", *(rows or ["  none"])]
+    text += ["", "products tuned", *(f"  {line}" for line in background.tuned)] if background.tuned else []
     text += ["", "kernels loaded", *(f"  {what}" for what in described.values())]
     return "\n".join(text)

@@ -88,14 +88,16 @@ def test_cache_commands(own, tmp_path):
     for name in names:
         cache.store(name, name.encode())
     cache.store(cache.plan_name(b"", b""), b"plan")
+    cache.store(cache.choice_name("a", b""), b"choice")
     found = json.loads(runner.invoke(cli.app, ["cache", "info", "--json"]).stdout)
-    assert found["entries"] == {".kernel": 3, ".plan": 1} and found["folder"] == str(own)
-    assert "4 entries in" in runner.invoke(cli.app, ["cache", "export", str(tmp_path / "all")]).stdout
-    assert "4 entries removed" in runner.invoke(cli.app, ["cache", "clear"]).stdout
+    assert found["entries"] == {".kernel": 3, ".plan": 1, ".choice": 1} and found["folder"] == str(own)
+    assert "5 entries in" in runner.invoke(cli.app, ["cache", "export", str(tmp_path / "all")]).stdout
+    assert "5 entries removed" in runner.invoke(cli.app, ["cache", "clear"]).stdout
     assert cache.entries() == []
-    assert "4 entries imported" in runner.invoke(cli.app, ["cache", "import", str(tmp_path / "all")]).stdout
+    assert "5 entries imported" in runner.invoke(cli.app, ["cache", "import", str(tmp_path / "all")]).stdout
     assert [cache.load(name) for name in names] == [name.encode() for name in names]
-    assert "kernels" in runner.invoke(cli.app, ["cache", "info"]).stdout
+    shown = runner.invoke(cli.app, ["cache", "info"]).stdout
+    assert all(kind in shown for kind in ("kernels", "plans", "choices"))
 
 
 def test_a_damaged_export_imports_nothing(own, tmp_path):

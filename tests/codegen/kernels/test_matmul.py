@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from codegen.kernels.matmul import MatmulSpec, Tile, candidates, matmul
+from codegen.kernels.matmul import MatmulSpec, Tile, candidates, matmul, rivals
 from ops_core.sizes import Tape, tracing
 from tests.codegen.kernels.contract import MEMORY, Launcher, operand, output, register, to_memory
 from tests.codegen.run_plan import capabilities
@@ -138,3 +138,17 @@ def test_candidates_begin_with_the_heuristic():
     assert candidates(spec._replace(m=1, k=4096), CPU)[0].schedule == "stream"
     assert candidates(spec._replace(m=32, n=32, k=65536), CPU)[0].splits > 1
     assert {t.schedule for t in candidates(spec, GPU)} == {"local"}
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+@pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
+def test_rivals_are_few_begin_with_the_heuristic_and_are_all_right(layout, caps):
+    for shape in ((1, 30, 200, 1100), (1, 2, 300, 900), (2, 130, 270, 64)):
+        batch, m, n, k = shape
+        strides = [(r * c, 1, r) if t == "t" else (r * c, c, 1) for t, r, c in zip(layout, (m, k), (k, n), strict=True)]
+        spec = MatmulSpec(batch, m, n, k, *(operand("f32", s) for s in strides), output("f32", (m * n, n, 1)))
+        found = rivals(spec, caps)
+        assert found[0] == candidates(spec, caps)[0] and 2 <= len(set(found)) == len(found) <= 9
+        for tile in found:
+            got, a, b = run(shape, layout, caps=caps, tile=tile)
+            np.testing.assert_array_equal(got, a @ b, str(tile))
