@@ -21,6 +21,8 @@ _programs: dict[int, tuple[int, int, str]] = {}
 # Under which name the persistent cache has the binary of a handle.
 entries: dict[int, str] = {}
 _library_ops: list[str] = []
+# What is wrong with a program whose build ended processes, by its kernel's name in the cache: not tried again.
+_fatal: dict[str, str] = {}
 
 
 class NoCompile(RuntimeError):
@@ -76,7 +78,8 @@ class Asked(NamedTuple):
 def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
     """The handles of kernels, no two alike, whose binaries are in the persistent cache or are built now, together.
 
-    Raises NoCompile where nothing may be built, and what the driver raises where it cannot build a kernel.
+    Raises NoCompile where nothing may be built, what the driver raises where it cannot build a kernel, and
+    RuntimeError where its compiler dies of one.
     """
     handles = {kernel.entry: _from_cache(device, kernel) for kernel in asked}
     missing = [kernel for kernel in asked if handles[kernel.entry] is None]
@@ -85,15 +88,28 @@ def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
             f"LAZY_COMPILE=never, and no kernel {missing[0].function} is in the cache for {missing[0].line}; "
             "run once with LAZY_COMPILE=sync"
         )
+    if known := [_fatal[kernel.entry] for kernel in missing if kernel.entry in _fatal]:
+        raise RuntimeError(known[0])
     texts = [kernel.text().encode() for kernel in missing]
     build = functools.partial(_C.build_program, device)
     programs = builders.build(device, _C.device_properties(device), texts, lambda text, binary: build(text, binary, ""))
+    errors = []
     for kernel, program in zip(missing, programs, strict=True):
+        if isinstance(program, builders.Died):
+            what = f"the driver's compiler died ({program}) when it built {kernel.function} for {kernel.line}"
+            _fatal[kernel.entry] = what
+            errors.append(RuntimeError(what))
+            continue
+        if isinstance(program, RuntimeError):
+            errors.append(program)
+            continue
         _C.count_built()
         built = handles[kernel.entry] = create(device, program, kernel.function)
         if binary := _C.program_binary(device, program):
             cache.store(kernel.entry, binary)
             entries[built] = kernel.entry
+    if errors:
+        raise errors[0]
     return [handle for handle in handles.values() if handle is not None]
 
 
