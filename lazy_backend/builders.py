@@ -37,9 +37,9 @@ FEWEST = 4
 # Beyond that memory (some 150 MB each) grows faster than first steps shrink: most plans have under 60 kernels.
 MOST = 8
 # Seconds without a program after which a process ends. The first stays longer: who types the next line, or reads a
-# batch of another kind, should not wait for its start.
+# batch of another kind, should not wait for its start. It has some 90 MB of its own.
 IDLE_S = 20.0
-IDLE_FIRST_S = 600.0
+IDLE_FIRST_S = 300.0
 # Ops of a window that make a program (gpt.py: 205 and 49): no more processes are started ahead of need than it feeds.
 OPS_A_PROGRAM = 4
 # The first program of a process takes longer, since it loads the compiler: built before any is asked for, by language.
@@ -241,7 +241,9 @@ def main(idle_s: float) -> None:
                 devices[index] = driver.open(index)
             device = devices[index]
             if device.properties() == abi.unpack(abi.Properties.from_buffer_copy(properties)):
-                answer = device.program_binary(device.program_load(source, False, "")) or None
+                program = device.program_load(source, False, "")
+                answer = device.program_binary(program) or None
+                device.program_destroy(program)
         except Exception as error:
             answer = str(error)
         pipes.send(answers, answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ _programs: dict[int, tuple[int, int, str]] = {}
 # Under which name the persistent cache has the binary of a handle.
 entries: dict[int, str] = {}
 _library_ops: list[str] = []
+# Held while a binary is loaded: a thread loads ahead of need (lazy_backend.ahead).
+loading = threading.Lock()
 # What is wrong with a program whose build ended processes, by its kernel's name in the cache: not tried again.
 _fatal: dict[str, str] = {}
 

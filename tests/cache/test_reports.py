@@ -89,7 +89,7 @@ def test_cache_commands(own, tmp_path):
         cache.store(name, name.encode())
     cache.store(cache.plan_name(b"", b""), b"plan")
     found = json.loads(runner.invoke(cli.app, ["cache", "info", "--json"]).stdout)
-    assert found["entries"] == {".kernel": 3, ".plan": 1} and found["folder"] == str(own)
+    assert found["entries"] == {".kernel": 3, ".plan": 1, ".run": 0} and found["folder"] == str(own)
     assert "4 entries in" in runner.invoke(cli.app, ["cache", "export", str(tmp_path / "all")]).stdout
     assert "4 entries removed" in runner.invoke(cli.app, ["cache", "clear"]).stdout
     assert cache.entries() == []
