@@ -18,9 +18,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from lazy_backend import _C, archive, cache, config, plans
+from lazy_backend.driver import discovery
 
 log = logging.getLogger("lazy_backend.cache")
 
+# Drivers that it was measured with. A simulator's clock would depend on when the thread comes to run.
+DRIVERS = frozenset({"opencl"})
 # Kernels of a run that are remembered: some 50 for a training script. 256 take 1.3 s of one core to load.
 MOST = 256
 Load = Callable[[], object]
@@ -54,7 +57,9 @@ def open_device() -> None:
 
     Of several devices nobody knows yet which ones this process will use; opening others would take their memory.
     """
-    if _C.device_count() != 1 or archive.recording is not None or config.PROFILE.get():
+    if discovery.selected() not in DRIVERS or _C.device_count() != 1:
+        return
+    if archive.recording is not None or config.PROFILE.get():
         return
     if archive.opened is not None:
         start(archive.opened.loads(0))

@@ -12,6 +12,7 @@ import torch
 
 import lazy_backend
 from lazy_backend import _C, ahead, archive, plans
+from lazy_backend.driver import discovery
 
 ROOT = Path(__file__).parents[2]
 # Prints programs loaded before the first op and after the last, and the counters.
@@ -28,7 +29,7 @@ for thread in threading.enumerate():
         thread.join()
 before = len(loads)
 x = torch.arange(12.0, device="lazy").reshape(3, 4)
-values = [x.softmax(1).sum().item(), (x.T @ x).sum().item()]
+values = [x.softmax(1).sum().item(), (x.T @ x).amax().item()]
 stats = torch.lazy.stats()
 print(json.dumps([values, before, len(loads), stats["kernels_built"]]))
 """
@@ -106,6 +107,8 @@ def run(script, folder):
 
 
 def test_a_script_s_second_run_loads_what_the_first_one_used(tmp_path):
+    if discovery.selected() not in ahead.DRIVERS:
+        pytest.skip("this driver's kernels are loaded when they are needed")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     values, before, loaded, built = run(script, tmp_path)
