@@ -51,7 +51,7 @@ def _library_folders() -> list[str]:
 
 def _compile(window: dict) -> dict:
     """The executor's way to the archive and the cache, or to the compiler, which is imported when it is needed."""
-    from lazy_backend import _C, archive, background, kernels, plans
+    from lazy_backend import _C, archive, background, builders, config, kernels, plans
     from lazy_backend.reports import explain, profile
 
     if archive.recording is None and not profile.active:  # they name kernels by their handles at the end
@@ -66,6 +66,8 @@ def _compile(window: dict) -> dict:
             for _ in range(background.built(window)):
                 _C.count_built()
             return plan
+    if config.COMPILE.get() == "sync":
+        builders.expect(window["structure"], len(window["nodes"]))
     from lazy_backend import compiler
 
     return compiler.compile_window(window)

@@ -21,7 +21,7 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -189,9 +189,16 @@ class Archive:
 
     def _kernel(self, device: int, digest: str, function: str) -> int:
         key = (device, digest, function)
-        if key not in self._handles:
-            self._handles[key] = kernels.from_binary(device, self._pack[bytes.fromhex(digest)], function)
-        return self._handles[key]
+        with kernels.loading:
+            if key not in self._handles:
+                self._handles[key] = kernels.from_binary(device, self._pack[bytes.fromhex(digest)], function)
+            return self._handles[key]
+
+    def loads(self, device: int) -> Iterator[Callable[[], int]]:
+        """Loads every kernel, those of the first windows first. Raises as `plan` does."""
+        for key in () if self.mismatch(device) else self._about["windows"]:
+            for digest, function, _ in json.loads(self._pack[_key("plan", bytes.fromhex(key))])["kernels"]:
+                yield functools.partial(self._kernel, device, digest, function)
 
     def missing(self, window: Mapping[str, Any]) -> str:
         """Why there is no plan for a window: the device, or in what the nearest one of the archive differs."""

@@ -138,9 +138,9 @@ _ENVIRONMENT = {
 
 
 def op_by_op(window: dict[str, Any], step: str) -> dict[str, Any]:
-    """A plan for this one run, of host steps: "interpret" until kernels are worth it, "host" for want of any."""
+    """A plan of host steps: "interpret" for this one run, until there are kernels, "host" for want of any, for good."""
     steps = [(step, i) for i in range(len(window["nodes"]))]
-    return {"pieces": [], "temps": [], "steps": steps, "checks": [], "once": True}
+    return {"pieces": [], "temps": [], "steps": steps, "checks": [], "once": step == "interpret"}
 
 
 def rung(window: dict[str, Any]) -> dict[str, Any] | None:

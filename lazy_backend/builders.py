@@ -1,15 +1,18 @@
-"""Programs built by several processes at once.
+"""Programs built from source by several processes at once, of which none is the script's where that can be had.
 
-Drivers' compilers hold a lock of their own (Intel's: threads gain nothing), so the script's process shares a plan's
-programs with others. These know the driver through the contract and nothing of torch, which takes 0.4 s to start; they
-end when nothing has come for a while, and are started again by the next plan with many kernels.
+Drivers' compilers hold a lock of their own (Intel's: threads gain nothing), so processes share a plan's programs. And a
+compiler can end the process that it runs in: here that costs a program, not the script. The processes know the driver
+through the contract and nothing of torch, which takes 0.4 s to start; the first starts when a window turns out to have
+no plan, beside planning. They end when nothing has come for a while, and are started again when they are needed.
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
+import queue
 import select
 import signal
 import subprocess
@@ -17,41 +20,90 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from lazy_backend import pipes
 from lazy_backend.driver import abi, discovery
 
 log = logging.getLogger("lazy_backend.compile")
 
-# A kernel takes 0.05 to 1.5 s to build and a process 0.4 s to start: with fewer programs it comes too late.
+# Drivers whose compiler runs inside the process that asks it, and whose binaries are quick to load (OpenCL on a CPU:
+# 1 ms where building takes 50): the script's process asks it for nothing that another can build. Others start a
+# compiler of the host's, or are Python.
+ISOLATED = frozenset({"opencl"})
+# Where the script's process builds too. A kernel takes 0.05 to 1.5 s to build and a process 0.4 s to start: with fewer
+# programs it comes too late.
 FEWEST = 4
 # Beyond that memory (some 150 MB each) grows faster than first steps shrink: most plans have under 60 kernels.
 MOST = 8
+# Seconds without a program after which a process ends. The first stays longer: who types the next line, or reads a
+# batch of another kind, should not wait for its start. It has some 90 MB of its own.
 IDLE_S = 20.0
+IDLE_FIRST_S = 300.0
+# Ops of a window that make a program (gpt.py: 205 and 49): no more processes are started ahead of need than it feeds.
+OPS_A_PROGRAM = 4
+# The first program of a process takes longer, since it loads the compiler: built before any is asked for, by language.
+_FIRST = {"opencl": b"__kernel void first(__global float *a) { a[get_global_id(0)] += 1.0f; }"}
+
+
+class Unstarted(RuntimeError):
+    """The process ended before it had opened the driver."""
+
+
+class Died(RuntimeError):
+    """A program on which the driver's compiler ended two processes."""
 
 
 class Builder:
-    """One process. Whoever calls `build` has it alone."""
+    """One process. Whoever calls `build` has it alone; anybody may call `start`."""
 
-    def __init__(self) -> None:
+    def __init__(self, idle_s: float = IDLE_S) -> None:
+        self.command = [sys.executable, "-c", f"from lazy_backend.builders import main; main({idle_s})"]
+        self._starting = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
+        # Whether it never came to open the driver: it will not the next time.
+        self.useless = False
 
-    def build(self, device: int, properties: bytes, source: bytes) -> bytes:
-        """The driver's binary of a program; empty where this process cannot give one."""
-        try:
+    def start(self) -> None:
+        """Starts the process, if there is none, and does not wait for it. Raises OSError."""
+        with self._starting:
             if self._process is None or self._process.poll() is not None:
+                self._ready = False
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", "from lazy_backend.builders import main; main()"],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=pipes.environment(),
+                    self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=pipes.environment(),
+                    process_group=0,  # Ctrl-C is the script's
                 )  # fmt: skip
-            assert self._process.stdin and self._process.stdout
-            pipes.send(self._process.stdin, (device, properties, source))
-            answer: bytes = pipes.receive(self._process.stdout)
-            return answer
-        except (OSError, EOFError) as error:
-            log.info("a builder process ended (%r); its program is built in the script's", error)
-            self._process = None
-            return b""
+
+    def build(self, device: int, properties: bytes, source: bytes) -> bytes | str | None:
+        """The driver's binary of a program, what the driver says is wrong with it, or None: none of that device's.
+
+        Raises Unstarted, and Died where the program's build ended the process, and a fresh one.
+        """
+        ends = []
+        for _ in range(2):
+            try:
+                self.start()
+                assert self._process and self._process.stdin and self._process.stdout
+                if not self._ready:
+                    if problem := pipes.receive(self._process.stdout):
+                        raise OSError(problem)
+                    self._ready = True
+            except (OSError, EOFError) as error:
+                self.useless = True
+                raise Unstarted(f"{error!r}, exit status {self._process and self._process.wait()}") from error
+            try:
+                pipes.send(self._process.stdin, (device, properties, source))
+                answer: bytes | str | None = pipes.receive(self._process.stdout)
+                return answer
+            except (OSError, EOFError):
+                ends.append(_ending(self._process.wait()))
+                log.info("a builder process ended by %s", ends[-1])
+        raise Died(" and ".join(dict.fromkeys(ends)))
+
+    def running(self) -> bool:
+        """Whether there is a process, be it at its start."""
+        return self._process is not None and self._process.poll() is None
 
     def end(self) -> None:
         """Ends the process, whatever it builds."""
@@ -60,7 +112,13 @@ class Builder:
             self._process.communicate()
 
 
-_builders = [Builder() for _ in range(min(len(os.sched_getaffinity(0)), MOST) - 1)]
+def _ending(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+_builders = [Builder(IDLE_S if i else IDLE_FIRST_S) for i in range(min(len(os.sched_getaffinity(0)), MOST))]
+# Devices that the processes know no binaries of: another driver's, or one that gives none.
+_unknown: set[int] = set()
 
 
 @atexit.register
@@ -69,62 +127,124 @@ def _end() -> None:
         builder.end()
 
 
-def build(device: int, properties: bytes, sources: Sequence[bytes], program: Callable[[bytes, bool], int]) -> list[int]:
-    """A program of each source. `program(text, is_binary)` makes one in this process, and raises what is wrong with it.
+def _isolated() -> bool:
+    return discovery.opened_as_selected() and discovery.selected() in ISOLATED
 
-    properties: the device's, packed, by which a process knows that its driver's device is the same.
+
+@functools.lru_cache(maxsize=512)  # once a structure: one that comes again has its programs
+def expect(structure: str, ops: int) -> None:
+    """A window of so many ops has no plan: starts processes beside its planning, where the script's will not build."""
+    if not _isolated():
+        return
+    for builder in _builders[: max(1, ops // OPS_A_PROGRAM)]:
+        if not builder.useless:
+            try:
+                builder.start()
+            except OSError as error:
+                log.info("no builder process: %r", error)
+
+
+def build(
+    device: int, properties: bytes, sources: Sequence[bytes], program: Callable[[bytes, bool], int]
+) -> list[int | RuntimeError]:
+    """A program of each source, or what is wrong with it: Died, or what `program` raised.
+
+    `program(text, is_binary)` makes one in this process. properties: the device's, packed, by which a process knows
+    that its driver's device is the same.
     """
-    made: dict[int, int] = {}
-    binaries: dict[int, bytes] = {}
+    isolated, many = _isolated(), len(sources) >= FEWEST
+    # Where the script's process builds too it has a core of its own.
+    helpers = [b for b in _builders[: None if isolated else -1] if not b.useless]
+    if not many:
+        helpers = [b for b in helpers if b.running()] or helpers[:1]
+    if device in _unknown or not discovery.opened_as_selected() or not (isolated or many):
+        helpers = []
     # The largest first: a large one begun last would be waited for.
     left = deque(sorted(range(len(sources)), key=lambda i: -len(sources[i])))
+    answers: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
 
     def helped_by(builder: Builder) -> None:
         while left:
             try:
                 i = left.popleft()
             except IndexError:
-                return
-            if not (binary := builder.build(device, properties, sources[i])):
+                break
+            try:
+                answer = builder.build(device, properties, sources[i])
+            except Died as died:
+                answers.put((i, died))
+                continue
+            except Unstarted as error:
+                log.info("no builder process: %s; programs are built in the script's", error)
                 left.append(i)
-                return
-            binaries[i] = binary
+                break
+            if answer is None:
+                _unknown.add(device)
+                left.append(i)
+                break
+            answers.put((i, answer))
+        answers.put(None)
 
-    threads = []
-    if len(sources) >= FEWEST and discovery.opened_as_selected():
-        threads = [threading.Thread(target=helped_by, args=(builder,), daemon=True) for builder in _builders]
+    def made_here(text: bytes, is_binary: bool) -> int | RuntimeError:
+        try:
+            return program(text, is_binary)
+        except RuntimeError as error:
+            return error
+
+    threads = [threading.Thread(target=helped_by, args=(b,), daemon=True) for b in helpers[: len(sources)]]
     for thread in threads:
         thread.start()
-    while left or any(thread.is_alive() for thread in threads):
-        try:
-            i = left.popleft()
-        except IndexError:
-            for thread in threads:
-                thread.join()
+    working = len(threads)
+    made: dict[int, int | RuntimeError] = {}
+    while len(made) < len(sources):
+        if left and not (isolated and working):
+            try:
+                i = left.popleft()
+            except IndexError:
+                continue
+            made[i] = made_here(sources[i], False)
             continue
-        made[i] = program(sources[i], False)
-    for i, binary in binaries.items():
-        made[i] = program(binary, True)
+        match answers.get():
+            case None:
+                working -= 1
+            case i, Died() as died:
+                made[i] = died
+            case i, bytes() as binary:
+                made[i] = made_here(binary, True)
+            case i, _:  # what the driver's compiler refuses it refuses here, in the driver's own words
+                made[i] = made_here(sources[i], False)
     return [made[i] for i in range(len(sources))]
 
 
-def main() -> None:
+def main(idle_s: float) -> None:
     """The process: a program after another from stdin, until it is closed or nothing comes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the script's; this process ends with its pipe
     requests, answers = pipes.ends()
-    driver = discovery.select().open()
     devices = {}
-    while select.select([requests], [], [], IDLE_S)[0]:
+    try:
+        driver = discovery.select().open()
+        if first := _FIRST.get(discovery.selected()):
+            devices[0] = driver.open(0)
+            devices[0].program_load(first, False, "")
+    except Exception as error:
+        pipes.send(answers, repr(error))
+        os._exit(1)
+    pipes.send(answers, "")
+    while select.select([requests], [], [], idle_s)[0]:
         try:
             index, properties, source = pipes.receive(requests)
+        except EOFError:
+            break
+        answer: bytes | str | None = None
+        try:
             if index not in devices:
                 devices[index] = driver.open(index)
             device = devices[index]
-            known = device.properties() == abi.unpack(abi.Properties.from_buffer_copy(properties))
-            binary = device.program_binary(device.program_load(source, False, "")) if known else b""
-        except EOFError:
-            break
-        except Exception:
-            binary = b""  # the script's process meets the same, and says so
-        pipes.send(answers, binary)
+            if device.properties() == abi.unpack(abi.Properties.from_buffer_copy(properties)):
+                program = device.program_load(source, False, "")
+                answer = device.program_binary(program) or None
+                device.program_destroy(program)
+        except Exception as error:
+            answer = str(error)
+        pipes.send(answers, answer)
     os._exit(0)  # the driver's threads are not waited for

@@ -27,7 +27,7 @@ log = logging.getLogger("lazy_backend.cache")
 
 # A kernel's binary is 20 to 100 KB: room for some ten thousand.
 CAP_BYTES = 1 << 30
-KINDS = (".kernel", ".plan", ".choice")
+KINDS = (".kernel", ".plan", ".choice", ".run")
 # Stores between two looks at the size of the whole: a look at ten thousand entries takes some 50 ms.
 _PRUNE_EVERY = 64
 _stores = itertools.count()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,10 @@ before_forgetting: list[Callable[[], None]] = []
 # Under which name the persistent cache has the binary of a handle.
 entries: dict[int, str] = {}
 _library_ops: list[str] = []
+# Held while a binary is loaded: a thread loads ahead of need (lazy_backend.ahead).
+loading = threading.Lock()
+# What is wrong with a program whose build ended processes, by its kernel's name in the cache: not tried again.
+_fatal: dict[str, str] = {}
 
 # Kernels that a device has loaded at most, before a plan is made. With Intel's runtime each holds 1 MB, or 3 where it
 # was built in this process: a script of ever new windows grew by that for each. A model's training has some 60 to 200.
@@ -61,14 +66,15 @@ def make_room(device: int) -> None:
     log.info("%d kernels are loaded: they are forgotten, and found in the cache when they are needed", MAX_LOADED)
     for forget in before_forgetting:
         forget()
-    mine = {handle: program for handle, (d, program, _) in list(_programs.items()) if d == device}
-    for handles in _tables:
-        for key in [key for key in list(handles) if key[0] == device]:
-            del handles[key]
-    for handle in mine:
-        for known in (_programs, described, entries):
-            known.pop(handle, None)  # type: ignore[attr-defined]
-    _C.forget_kernels(device, list(mine), list(mine.values()))
+    with loading:
+        mine = {handle: program for handle, (d, program, _) in list(_programs.items()) if d == device}
+        for handles in _tables:
+            for key in [key for key in list(handles) if key[0] == device]:
+                del handles[key]
+        for handle in mine:
+            for known in (_programs, described, entries):
+                known.pop(handle, None)  # type: ignore[attr-defined]
+        _C.forget_kernels(device, list(mine), list(mine.values()))
 
 
 def create(device: int, program: int, function: str) -> int:
@@ -106,7 +112,8 @@ class Asked(NamedTuple):
 def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
     """The handles of kernels, no two alike, whose binaries are in the persistent cache or are built now, together.
 
-    Raises NoCompile where nothing may be built, and what the driver raises where it cannot build a kernel.
+    Raises NoCompile where nothing may be built, what the driver raises where it cannot build a kernel, and
+    RuntimeError where its compiler dies of one.
     """
     handles = {kernel.entry: _from_cache(device, kernel) for kernel in asked}
     missing = [kernel for kernel in asked if handles[kernel.entry] is None]
@@ -115,15 +122,28 @@ def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
             f"LAZY_COMPILE=never, and no kernel {missing[0].function} is in the cache for {missing[0].line}; "
             "run once with LAZY_COMPILE=sync"
         )
+    if known := [_fatal[kernel.entry] for kernel in missing if kernel.entry in _fatal]:
+        raise RuntimeError(known[0])
     texts = [kernel.text().encode() for kernel in missing]
     build = functools.partial(_C.build_program, device)
     programs = builders.build(device, _C.device_properties(device), texts, lambda text, binary: build(text, binary, ""))
+    errors = []
     for kernel, program in zip(missing, programs, strict=True):
+        if isinstance(program, builders.Died):
+            what = f"the driver's compiler died ({program}) when it built {kernel.function} for {kernel.line}"
+            _fatal[kernel.entry] = what
+            errors.append(RuntimeError(what))
+            continue
+        if isinstance(program, RuntimeError):
+            errors.append(program)
+            continue
         _C.count_built()
         built = handles[kernel.entry] = create(device, program, kernel.function)
         if binary := _C.program_binary(device, program):
             cache.store(kernel.entry, binary)
             entries[built] = kernel.entry
+    if errors:
+        raise errors[0]
     return [handle for handle in handles.values() if handle is not None]
 
 

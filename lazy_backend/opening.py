@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lazy_backend import _C, archive, config
+from lazy_backend import _C, ahead, archive, config
 from lazy_backend.driver import discovery
 
 # _to_copy asks for another device's tensor too, which is no node of a window. linear would have linear_backward for its
@@ -46,6 +46,7 @@ def open_device() -> None:
     archive.open_from_environment()
     discovery.open_selected()
     archive.record_from_environment()
+    ahead.open_device()
     if folder := config.PROFILE.get():
         from lazy_backend.reports import profile
 

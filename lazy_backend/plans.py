@@ -136,6 +136,7 @@ def remember(window: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
         return  # a kernel of the user's own may be another one next time
 
     def keep(handle: int) -> tuple[str, str]:
+        used[window["device"], kernels.entries[handle], kernels.function(handle)] = None
         return kernels.entries[handle], kernels.function(handle)
 
     description = identity.describe(window, identity.statics)
@@ -149,7 +150,7 @@ def remembered(window: Mapping[str, Any]) -> dict[str, Any] | None:
     if (blob := cache.load(name)) is None:
         return None
     try:
-        plan = read(blob, window, functools.partial(_cached_kernel, window["device"]))
+        plan = read(blob, window, functools.partial(_used_kernel, window["device"]))
         if not tuning.current(window["device"], plan.get("tiles", {})):
             raise Misfit("another schedule was measured to be the best since")
     except (Misfit, LookupError, RuntimeError) as error:
@@ -161,12 +162,21 @@ def remembered(window: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 _handles = kernels.table()
+# (device, entry, function) of the kernels that plans of this process have, in the order in which they came.
+used: dict[tuple[int, str, str], None] = {}
 
 
-def _cached_kernel(device: int, entry: str, function: str) -> int:
-    if (device, entry) not in _handles:
-        if (binary := cache.load(entry)) is None:
-            raise LookupError(f"the cache has no kernel {entry}")
-        _handles[device, entry] = handle = kernels.from_binary(device, binary, function)
-        kernels.entries[handle] = entry
-    return _handles[device, entry]
+def _used_kernel(device: int, entry: str, function: str) -> int:
+    used[device, entry, function] = None
+    return cached_kernel(device, entry, function)
+
+
+def cached_kernel(device: int, entry: str, function: str) -> int:
+    """The handle of a kernel in the persistent cache, loaded once. Raises LookupError where it is not there."""
+    with kernels.loading:
+        if (device, entry) not in _handles:
+            if (binary := cache.load(entry)) is None:
+                raise LookupError(f"the cache has no kernel {entry}")
+            _handles[device, entry] = handle = kernels.from_binary(device, binary, function)
+            kernels.entries[handle] = entry
+        return _handles[device, entry]

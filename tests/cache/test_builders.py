@@ -1,34 +1,83 @@
-"""A plan's programs are built by several processes at once, and by the script's alone where the others cannot."""
+"""Programs are built by processes of their own, and by the script's where these cannot; a crash ends no script."""
 
+import logging
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from lazy_backend import _C, builders
+from lazy_backend import _C, builders, kernels
+from lazy_backend.driver import discovery
 
 NOTHING = b"__kernel void nothing(__global float *a) { a[0] = %d.0f; }"
+# A builder whose compiler dies of programs that have a certain text in them, and notes each in a file.
+DIES = """
+import ctypes, os
+from lazy_backend import builders
+from lazy_backend.driver.native import NativeDevice
+
+load = NativeDevice.program_load
+
+def program_load(self, source, is_binary, options):
+    if {text!r} in source:
+        with open({noted!r}, "a") as file:
+            print(os.getpid(), file=file)
+        ctypes.string_at(0)
+    return load(self, source, is_binary, options)
+
+NativeDevice.program_load = program_load
+builders.main(60)
+"""
 
 
 @pytest.fixture
-def helper(device, own, monkeypatch):
-    """One process beside this one, whatever the machine has, and an empty cache. What it gave is in `given`."""
+def fresh(device, own, monkeypatch):
+    """An empty cache, no program remembered, and no process but those that the test makes."""
     if device == "cpu":
         pytest.skip("the cpu compiles nothing")
     torch.lazy.synchronize()
-    helper = builders.Builder()
-    helper.given = []
-    build = helper.build
+    monkeypatch.setattr(builders, "_unknown", set())
+    monkeypatch.setattr(kernels, "_fatal", {})
 
-    def noted(*args):
-        helper.given.append(build(*args))
-        return helper.given[-1]
 
-    monkeypatch.setattr(helper, "build", noted)
-    monkeypatch.setattr(builders, "_builders", [helper])
-    yield helper
-    helper.end()
+@pytest.fixture
+def helpers(fresh, monkeypatch):
+    """Two processes, whatever the machine has. What they gave is in `given`."""
+    made = [builders.Builder() for _ in range(2)]
+    monkeypatch.setattr(builders, "_builders", made)
+    given = []
+    for helper in made:
+        monkeypatch.setattr(helper, "build", lambda *args, build=helper.build: given.append(build(*args)) or given[-1])
+        helper.given = given
+    yield made
+    for helper in made:
+        helper.end()
+
+
+@pytest.fixture
+def isolated(helpers):
+    """The same, where the script's process builds nothing."""
+    if discovery.selected() not in builders.ISOLATED:
+        pytest.skip("this driver's compiler is no part of the process")
+    return helpers
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """The programs that the script's process was given from source."""
+    found = []
+    build = _C.build_program
+
+    def noted(device, text, is_binary, options):
+        if not is_binary:
+            found.append(text)
+        return build(device, text, is_binary, options)
+
+    monkeypatch.setattr(_C, "build_program", noted)
+    return found
 
 
 def program(device, n):
@@ -47,34 +96,122 @@ def built(device, n):
     return torch.lazy.stats()["kernels_built"]
 
 
-def test_programs_are_shared_and_each_is_counted_once(device, helper, monkeypatch):
+def ask(sources, device=0):
+    """`builders.build` of the device under test."""
+    build = lambda text, is_binary: _C.build_program(device, text, is_binary, "")  # noqa: E731
+    return builders.build(device, _C.device_properties(device), sources, build)
+
+
+def test_programs_are_shared_and_each_is_counted_once(device, helpers, monkeypatch):
     asked = []
     build = builders.build
     monkeypatch.setattr(builders, "build", lambda *args: asked.extend(args[2]) or build(*args))
     assert built(device, 11) == len(asked) == len(set(asked)) >= builders.FEWEST
-    assert all(helper.given) and 0 < len(helper.given) < len(asked)
+    given = helpers[0].given
+    assert given and all(isinstance(answer, bytes) for answer in given) and len(given) <= len(asked)
 
 
-def test_a_process_that_does_not_start_costs_nothing_but_time(device, helper, monkeypatch):
-    monkeypatch.setattr(builders.sys, "executable", "/bin/false")
-    assert built(device, 17) >= builders.FEWEST
-    assert set(helper.given) == {b""}
+def test_the_script_builds_nothing(device, isolated, here):
+    assert built(device, 13) == len(isolated[0].given) >= builders.FEWEST
+    torch.lazy.reset_stats()
+    assert (torch.arange(5.0, device=device) * 13).exp2().sum().item() > 0  # one kernel, not the fewest
+    assert len(isolated[0].given) - torch.lazy.stats()["kernels_built"] >= builders.FEWEST
+    assert here == []
 
 
-def test_another_device_s_programs_are_left_to_the_script(device, helper):
-    assert helper.build(0, _C.device_properties(0), NOTHING % 1)
-    assert helper.build(0, bytes(len(_C.device_properties(0))), NOTHING % 1) == b""
+def test_a_process_that_does_not_start_costs_nothing_but_time(device, helpers, here):
+    for helper in helpers:
+        helper.command = ["/bin/false"]
+    assert built(device, 17) == len(here) >= builders.FEWEST
+    assert helpers[0].given == [] and any(helper.useless for helper in helpers)
 
 
-def test_a_program_that_does_not_compile_raises_the_driver_s_text(device, helper):
-    sources = [NOTHING % i for i in range(builders.FEWEST)] + [b"__kernel void broken(int a) { return b; }"]
-    with pytest.raises(RuntimeError, match="'b'"):
-        builders.build(0, _C.device_properties(0), sources, lambda text, binary: _C.build_program(0, text, binary, ""))
+def test_another_device_s_programs_are_left_to_the_script(device, isolated, here):
+    properties = _C.device_properties(0)
+    assert isolated[0].build(0, properties, NOTHING % 1)
+    assert isolated[0].build(0, bytes(len(properties)), NOTHING % 1) is None
+    programs = builders.build(0, bytes(len(properties)), [NOTHING % 2], lambda text, is_binary: len(text) + is_binary)
+    assert programs == [len(NOTHING % 2)] and builders._unknown == {0}
+
+
+def test_a_program_that_does_not_compile_gives_the_driver_s_text(device, isolated):
+    *good, bad = ask([NOTHING % i for i in range(builders.FEWEST)] + [b"__kernel void broken(int a) { return b; }"])
+    assert all(good) and isinstance(bad, RuntimeError) and "'b'" in str(bad)
+
+
+@pytest.fixture
+def dying(isolated, tmp_path):
+    """Processes that die of a program with the text. Returns a function of it that gives who died."""
+
+    def of(text):
+        noted = tmp_path / "noted"
+        noted.touch()
+        for helper in isolated:
+            helper.command = [sys.executable, "-c", DIES.format(text=text, noted=str(noted))]
+        return lambda: noted.read_text().split()
+
+    return of
+
+
+def test_a_program_that_kills_the_compiler_is_tried_in_two_processes_and_the_others_are_built(device, dying, here):
+    died = dying(b"7.0f")
+    programs = ask([NOTHING % i for i in (5, 6, 7, 8, 9)])
+    assert [type(p) for p in programs] == [int, int, builders.Died, int, int] and "SIGSEGV" in str(programs[2])
+    assert len(died()) == len(set(died())) == 2 and here == []
+
+
+def test_a_window_whose_kernel_kills_the_compiler_runs_on_the_host(device, dying, here, caplog):
+    """with right results; the log names the line, the kernel is not tried again, and the device goes on"""
+    died = dying(b" k_")  # all of the device's own
+
+    def steps(where):
+        x = torch.arange(24.0, device=where).reshape(4, 6)
+        return [((x + step).sinh() / 1e9).softmax(1).cpu() for step in range(3)]  # this line
+
+    line = f"{os.path.basename(__file__)}:{steps.__code__.co_firstlineno + 2}"
+    torch.lazy.reset_stats()
+    with caplog.at_level(logging.ERROR, "lazy_backend.compile"):
+        found = steps(device)
+    text = caplog.text
+    caplog.clear()  # a compile that fails is the point here (`every_window_compiles`)
+    for result, expected in zip(found, steps("cpu"), strict=True):
+        torch.testing.assert_close(result, expected)
+    assert "SIGSEGV" in text and "runs on the CPU" in text and line in text, text
+    assert torch.lazy.stats()["host_ops"] > 0 and torch.lazy.stats()["kernels_built"] == 0
+    tried = len(died())
+    torch.lazy.reset_stats()
+    steps(device)
+    assert len(died()) == tried and torch.lazy.stats()["plans_assembled"] == 0 and caplog.text == ""
+    for helper in builders._builders:
+        helper.end()
+        helper.command = builders.Builder().command
+    assert built(device, 19) >= builders.FEWEST and here == []
+
+
+def test_few_programs_go_to_a_process_that_runs(isolated):
+    isolated[1].start()
+    assert all(isinstance(p, int) for p in ask([NOTHING % 3, NOTHING % 4]))
+    assert isolated[1].running() and not isolated[0].running() and len(isolated[0].given) == 2
+
+
+def test_a_window_without_a_plan_starts_as_many_processes_as_it_feeds(isolated):
+    builders.expect.cache_clear()
+    builders.expect("few", builders.OPS_A_PROGRAM)
+    assert [helper.running() for helper in isolated] == [True, False]
+    builders.expect("many", 2 * builders.OPS_A_PROGRAM)
+    assert [helper.running() for helper in isolated] == [True, True]
+    isolated[1].end()
+    builders.expect("many", 2 * builders.OPS_A_PROGRAM)
+    assert [helper.running() for helper in isolated] == [True, False]
 
 
 def test_the_process_ends_with_its_pipe_and_when_nothing_comes():
-    command = "from lazy_backend import builders; builders.IDLE_S = 0.1; builders.main()"
-    silent = subprocess.Popen([sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert silent.wait(60) == 0
-    closed = subprocess.run([sys.executable, "-c", command.replace("0.1", "600")], stdin=subprocess.DEVNULL, timeout=60)
+    command = "from lazy_backend import builders; builders.main({})"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    assert subprocess.Popen([sys.executable, "-c", command.format(0.1)], **pipes).wait(60) == 0
+    closed = subprocess.run([sys.executable, "-c", command.format(600)], stdin=subprocess.DEVNULL, timeout=60)
     assert closed.returncode == 0
+
+
+def test_a_builder_s_end_is_named():
+    assert builders._ending(-signal.SIGABRT) == "SIGABRT" and builders._ending(3) == "exit status 3"
