@@ -86,6 +86,8 @@ def _of_last_run(script: str) -> Iterator[Load]:
 
 def remember(script: str) -> None:
     """Notes which kernels of the cache this run has used, for the next one of the script."""
+    if not ((folder := cache.folder()) and folder.is_dir()):
+        return  # it was there for this run only, as in tests
     used = [[entry, function] for device, entry, function in plans.used if device == 0][:MOST]
     text = json.dumps(used).encode()
     if used and cache.load(_name(script)) != text:
