@@ -46,19 +46,19 @@ demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy sid
 
 # A process for each folder: drivers of several kinds and thousands of kernels do not share one for half an hour.
 SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
-# What runs once more in short windows, and on the other OpenCL runtime for CPUs (all of tests/semantics passes there).
-# test_results.py is about what is known before any window runs.
+# What runs once more in windows of one op, of eight, and on the other OpenCL runtime for CPUs: all of it passes with each,
+# test-full runs it. test_results.py is about what is known before any window runs.
 SHORT  := $(filter-out %/test_results.py,$(wildcard tests/semantics/test_*.py))
-POCL   := tests/traps $(addprefix tests/semantics/test_,numbers.py inplace.py views.py)
+PART   := $(addprefix tests/semantics/test_,numbers.py inplace.py views.py)
 each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; \
-  for window in 1 8; do $(PY) -m pytest $(1) --window $$window $(SHORT) || failed=1; done; \
-  LAZY_OPENCL_PLATFORM=pocl $(PY) -m pytest $(1) $(POCL) || failed=1; exit $$failed
+  $(PY) -m pytest $(1) --window 1 $(SHORT) || failed=1; $(PY) -m pytest $(1) --window 8 $(2) || failed=1; \
+  LAZY_OPENCL_PLATFORM=pocl $(PY) -m pytest $(1) tests/traps $(2) || failed=1; exit $$failed
 
 test: $(BUILD) $(TESTS)  ## the test suite
-	$(call each,-m "not slow")
+	$(call each,-m "not slow",$(PART))
 
 test-full: $(BUILD) $(TESTS)  ## the test suite with the slow tests
-	$(call each,)
+	$(call each,,$(SHORT))
 
 conform: $(BUILD) $(TESTS)  ## PyTorch's op, module and optimizer samples on the device (hours), and docs/op-coverage.md
 	-$(PY) -m lazy_backend conform

@@ -153,6 +153,8 @@ def traced(source: dict[str, Any], family: Family) -> dict[str, Any] | None:
             compiles.note(source)
             return fused(window, family)
 
+    if earlier := plans.met.pop(source["structure"], None):
+        family.traces.note(earlier)
     try:
         return family.traces.plan(source, compile)
     except (NoCompile, FallbackForbidden):

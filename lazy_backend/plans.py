@@ -143,6 +143,12 @@ def remember(window: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
     cache.store(_name(window, description), written(plan, description, window["scalars"], keep))
 
 
+# The first window of each structure whose plan came from the cache, for the compiler: it starts from two sizes of a
+# structure. As many as it keeps structures.
+met: dict[str, Mapping[str, Any]] = {}
+MAX_MET = 512
+
+
 def remembered(window: Mapping[str, Any]) -> dict[str, Any] | None:
     """The plan of a window from the persistent cache with its kernels loaded, or None."""
     description = identity.describe(window)
@@ -158,6 +164,8 @@ def remembered(window: Mapping[str, Any]) -> dict[str, Any] | None:
         cache.drop(name)
         return None
     compiles.known(description)
+    if len(met) < MAX_MET:
+        met.setdefault(window["structure"], window)
     return plan
 
 

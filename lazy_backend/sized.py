@@ -200,6 +200,11 @@ class Traces:
         """The plan of a window of these numbers from a trace that is believed."""
         return next((plan | {"sized": trace.sized} for trace in self.believed if (plan := trace.plan(now))), None)
 
+    def note(self, source: Mapping[str, Any]) -> None:
+        """A window of the structure that came before, and was not compiled."""
+        if not self.seen:
+            self.seen.append(numbers(source))
+
     def plan(self, source: Mapping[str, Any], compile: Callable[[Window], dict[str, Any]]) -> dict[str, Any] | None:
         """The plan of a window from a new trace, if there can be one; notes the window's numbers."""
         now = numbers(source)

@@ -216,3 +216,25 @@ def test_traces_that_disagree_are_given_up():
     traces = Traces()
     plans = [traces.plan(source(n), compile) for n in (3, 4, 5, 6, 7)]
     assert plans[1]["steps"][0][2] == (4, 1, 1) and plans[2:] == [None] * 3 and not traces.believed
+
+
+def test_a_warm_start_needs_no_other_kernels_than_the_first(device):
+    """The first size's plan lies in the cache, and is one of the two sizes that a trace takes."""
+    from lazy_backend import _C, compiler
+
+    if device == "cpu" or compiler.capabilities(0).level == 1:
+        pytest.skip("builds no kernels")
+
+    def steps():
+        for n in (19, 33, 47, 61):
+            x = torch.linspace(-1, 1, 8 * n).view(8, n)
+            got = (x.to(device).softmax(-1) * 3).cumsum(-1).cpu()
+            torch.testing.assert_close(got, (x.softmax(-1) * 3).cumsum(-1))
+
+    steps()
+    for _ in range(4):
+        compiler.forget()
+        _C.forget_plans(0)
+        torch.lazy.reset_stats()
+        steps()
+        assert torch.lazy.stats()["kernels_built"] == 0
