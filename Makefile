@@ -46,12 +46,12 @@ demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy sid
 
 # A process for each folder: drivers of several kinds and thousands of kernels do not share one for half an hour.
 SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
-# What runs once more in windows of one op, of eight, and on the other OpenCL runtime for CPUs: all of it passes with each,
-# test-full runs it. test_results.py is about what is known before any window runs.
+# What runs once more in windows of one op and of eight, and a part on the other OpenCL runtime for CPUs (test-full: all).
+# test_results.py is about what is known before any window runs.
 SHORT  := $(filter-out %/test_results.py,$(wildcard tests/semantics/test_*.py))
 PART   := $(addprefix tests/semantics/test_,numbers.py inplace.py views.py)
 each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; \
-  $(PY) -m pytest $(1) --window 1 $(SHORT) || failed=1; $(PY) -m pytest $(1) --window 8 $(2) || failed=1; \
+  for window in 1 8; do $(PY) -m pytest $(1) --window $$window $(SHORT) || failed=1; done; \
   LAZY_OPENCL_PLATFORM=pocl $(PY) -m pytest $(1) tests/traps $(2) || failed=1; exit $$failed
 
 test: $(BUILD) $(TESTS)  ## the test suite

@@ -134,8 +134,9 @@ class MatmulSpec(NamedTuple):
         return self.piece or self.k
 
     def usual(self) -> MatmulSpec:
-        """The spec for the sizes that choices are made for."""
-        return self._replace(batch=usual(self.batch), m=usual(self.m), n=usual(self.n), k=usual(self.k))
+        """The spec for the sizes that choices are made for. Where a size varies, 0 is none of these."""
+        batch, m, n, k = (max(usual(n), 1) if varies(n) else n for n in (self.batch, self.m, self.n, self.k))
+        return self._replace(batch=batch, m=m, n=n, k=k)
 
     def part(self, k: Builder, z: V) -> tuple[V, V, V]:
         """The batch of part z of batch x pieces, and its range of terms."""

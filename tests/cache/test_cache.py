@@ -61,7 +61,7 @@ def test_many_processes_fill_one_cache(tmp_path):
     running = [subprocess.Popen(command, cwd=ROOT, env=settings, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     results = {process.communicate(timeout=300)[0].partition('"stats"')[0] for process in running}
     assert len(results) == 1 and [p.returncode for p in running] == [0, 0, 0]
-    assert {p.suffix for p in (tmp_path / "kernels").iterdir()} == {".kernel", ".plan"}
+    assert {p.suffix for p in (tmp_path / "kernels").iterdir()} == {".kernel", ".plan", ".run"}
 
 
 def test_the_least_recently_used_entries_go_first(own):

@@ -74,7 +74,8 @@ def test_kernels_with_their_work_and_lines_of_a_script_that_exits(folder):
     rows = [k for k in process["kernels"] if "script.py:9 " in k["line"]]
     # Alone, `exp2` writes what `mul` reads; fused, they move one tensor in and one out.
     assert sum(k["bytes"] for k in rows) == (4 if _C.window() == 1 else 2) * 4 * N * 3
-    assert product["flops"] == pytest.approx(3 * 2 * 64 * 64 * 32, rel=0.1) and product["calls"] == 3
+    # Tiles overlap at the end: those of 6 rows, half of them for each core, are 72 rows.
+    assert product["flops"] == pytest.approx(3 * 2 * 64 * 64 * 32, rel=0.13) and product["calls"] == 3
     assert elementwise["total_ms"] > 0 and elementwise["gbs"] == pytest.approx(
         elementwise["bytes"] / elementwise["total_ms"] / 1e6
     )

@@ -111,3 +111,14 @@ def test_distances_from_no_points_have_no_slope(agrees, p):
         return y.grad
 
     agrees(program)
+
+
+def test_a_product_that_was_empty_first(agrees):
+    """Nothing is read of an empty factor, so that its layout did not matter; the plan for all sizes had that choice."""
+    agrees(lambda device: EMPTY["matmul"](torch.ones(3, 0, device=device)))
+
+    def program(device):
+        x = torch.arange(24.0).reshape(4, 6).to(device)
+        return (x @ x.t()[:, :3]).t() + 1
+
+    agrees(program)
