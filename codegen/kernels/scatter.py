@@ -119,7 +119,8 @@ def _apply(
 
     with items(k, count, local) as item:
         if own:
-            lo, hi = item * prod(updates) // owners, (item + 1) * prod(updates) // owners
+            share = -(-prod(updates) // owners)
+            lo, hi = item * share, k.map("minimum", item * share + share, prod(updates))
             with k.for_(lo, hi) as loop, k.for_(0, points) as columns:
                 apply(locate(loop.iv, updates), locate(columns.iv, blocks), item * prod(target.shape), None)
         else:

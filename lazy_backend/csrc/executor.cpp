@@ -23,9 +23,10 @@ namespace {
 constexpr size_t kMaxQueued = 64;
 // Plans kept per device. A plan of 500 nodes takes some 50 KB.
 constexpr size_t kMaxPlans = 2048;
-// Launches of a plan that takes no longer to hand over than its thread to wake: 3 to 6 us each, and waking a core of a
-// virtual machine costs the waker 5 to 40. benchmarks: tiny_ops, 0.49 -> 0.37 ms (eager 0.39).
-constexpr size_t kFewLaunches = 4;
+// A plan that was handed over in less time than this is handed over where it was recorded: waking a core of a virtual
+// machine costs the waker 5 to 40 us. Launches take 3 to 6 us each, unless a driver runs kernels where they are launched.
+// benchmarks: tiny_ops, 0.49 -> 0.37 ms (eager 0.39).
+constexpr uint64_t kShortNs = 30'000;
 // Windows whose runs of a generic plan are counted: decoding brings new ones for ever.
 constexpr size_t kMaxCounted = 1 << 16;
 
@@ -88,8 +89,8 @@ std::string json_value(uint64_t bits, ArgRecipe::Type type) {
 }  // namespace
 
 bool Plan::is_short() const {
-  const auto launches = [](const Step& step) { return step.kind == Step::kLaunch; };
-  return steps.size() <= kFewLaunches && checks.empty() && std::all_of(steps.begin(), steps.end(), launches);
+  if (handed_over_ns > kShortNs || !checks.empty()) return false;
+  return std::all_of(steps.begin(), steps.end(), [](const Step& step) { return step.kind == Step::kLaunch; });
 }
 
 void Plan::find_last_uses(const Window& window) {
@@ -343,7 +344,10 @@ std::shared_ptr<Plan> Executor::plan_for(Job& job) {
 void Executor::run_window(Job& job) {
   const auto plan = plan_for(job);
   plan->runs++;
+  const auto start = std::chrono::steady_clock::now();
   execute(*plan, *job.window);
+  const auto spent = std::chrono::steady_clock::now() - start;
+  plan->handed_over_ns = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
 }
 
 // Memory is taken at the first use of a slot or piece. After its last, a piece's goes back, and the window lets go of

@@ -55,6 +55,7 @@ struct Plan {
   std::vector<int64_t> scalar_kinds;  // ScalarKind of each run-time scalar of the window
   std::vector<uint64_t> pieces;       // of memory for intermediates: bytes of each
   uint64_t runs = 0;
+  uint64_t handed_over_ns = UINT64_MAX;  // how long the driver took it, when it ran last
   bool once = false;  // holds a run-time scalar's value: good for this window only
   std::vector<uint32_t> varying;  // nodes, run on the host, whose sizes may be others than when the plan was made
   uint32_t runs_each = 0;         // how often it may run for the same sizes, where some nodes vary
@@ -62,7 +63,7 @@ struct Plan {
   bool built_kernels = false;  // making it took a kernel that neither memory nor the persistent cache had
 
   void find_last_uses(const Window& window);
-  bool is_short() const;       // few launches and nothing else
+  bool is_short() const;       // nothing but launches, which the driver took quickly
 };
 
 // The plan of a structure whose sizes are seldom the same twice, by the sizes of the nodes that do not vary.

@@ -22,10 +22,11 @@ KNOWN = {
     "aten.grid_sampler_2d.default": "eager rounds half coordinates",
     "aten.grid_sampler_2d_backward.default": "eager rounds half coordinates",
     "aten.grid_sampler_3d_backward.default": "eager accumulates in the half type",
-    "aten.linalg_matrix_exp.default": "eager overflows in the half types, see tests/semantics/test_numbers.py",
     "aten.soft_margin_loss.default": "eager overflows in float16",
     "aten.soft_margin_loss_backward.default": "eager overflows in float16",
 }
+# eager overflows in the half types, where ours is right: tests/semantics/test_numbers.py compares it with float64
+KNOWN_NAN = {"aten.linalg_matrix_exp.default": "expected nan"}
 
 # reasons for which an op that is lowered in general leaves a call to the host
 LIMITS = re.compile(
@@ -67,6 +68,7 @@ def forward_backward(recorder, info, sample, grad):
 
 def judge(tally):
     wrong = {name: why for name, why in tally.failed.items() if name not in KNOWN}
+    wrong = {name: why for name, why in wrong.items() if name not in KNOWN_NAN or KNOWN_NAN[name] not in why}
     assert not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
     # what is not lowered has a route that says so
     unexplained = {

@@ -24,6 +24,15 @@ def steady(monkeypatch):
     monkeypatch.setattr(execute, "seconds_once", lambda b, run, repeat: run() or 1e-3)
 
 
+@pytest.fixture
+def two_rivals(bench, monkeypatch):
+    """A product with no more than two schedules."""
+    product = plain("nn", 1, 61, 83, 2048)
+    two = product.rivals(bench.caps)[:2]
+    monkeypatch.setattr(Product, "rivals", lambda self, caps: two)
+    return product
+
+
 def plain(layout, batch, m, n, k, dtype="f32", **changes):
     a, b = (Factor(dtype, {"n": 1, "t": 0, "s": None}[letter], batch > 1, False) for letter in layout)
     return Product(batch, m, n, k, a, b, dtype, False)._replace(**changes)
@@ -74,10 +83,7 @@ def test_a_schedule_with_wrong_numbers_is_never_chosen(bench, monkeypatch, caplo
     assert "its numbers are wrong" in caplog.text and str(wrong) in caplog.text
 
 
-def test_times_of_a_busy_machine_decide_nothing(bench, monkeypatch):
-    product = plain("nn", 1, 61, 83, 2048)
-    two = product.rivals(bench.caps)[:2]
-    monkeypatch.setattr(Product, "rivals", lambda self, caps: two)
+def test_times_of_a_busy_machine_decide_nothing(bench, monkeypatch, two_rivals):
     asked = []
 
     def slower_and_slower(b, run, repeat):
@@ -86,14 +92,11 @@ def test_times_of_a_busy_machine_decide_nothing(bench, monkeypatch):
 
     monkeypatch.setattr(execute, "seconds_once", slower_and_slower)
     with pytest.raises(schedules.Busy):
-        schedules.measured(bench, product)
+        schedules.measured(bench, two_rivals)
     assert len(asked) == 2 * (2 + schedules.TURNS * schedules.ATTEMPTS), "each twice to warm up, then in turns"
 
 
-def test_turns_are_taken_until_enough_were_clean(bench, monkeypatch):
-    product = plain("nn", 1, 61, 83, 2048)
-    two = product.rivals(bench.caps)[:2]
-    monkeypatch.setattr(Product, "rivals", lambda self, caps: two)
+def test_turns_are_taken_until_enough_were_clean(bench, monkeypatch, two_rivals):
     asked = []
 
     def calm_in_the_end(b, run, repeat):
@@ -102,7 +105,7 @@ def test_turns_are_taken_until_enough_were_clean(bench, monkeypatch):
         return 1e-3 * (2 + len(asked) if disturbed else 1)
 
     monkeypatch.setattr(execute, "seconds_once", calm_in_the_end)
-    times, own = schedules.measured(bench, product)
+    times, own = schedules.measured(bench, two_rivals)
     assert {len(taken) for taken in times.values()} == {2 * schedules.TURNS}
     assert schedules.slowest(times[own]) == 1e-3
 
