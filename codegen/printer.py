@@ -140,7 +140,7 @@ class Printer:
             self.line(line)
         self.block(block)
         self.out.append("}\n")
-        if some_loop(block) and any(t.width > 1 for t in self.types.values()):
+        if set(sizes) == {1} or (some_loop(block) and any(t.width > 1 for t in self.types.values())):
             self.out.insert(before, lang.whole)
 
     def argument_count(self, f: Any) -> int:

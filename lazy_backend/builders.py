@@ -145,10 +145,11 @@ def expect(structure: str, ops: int) -> None:
 
 
 def build(
-    device: int, properties: bytes, sources: Sequence[bytes], program: Callable[[bytes, bool], int]
+    device: int, properties: bytes, sources: Sequence[Callable[[], bytes]], program: Callable[[bytes, bool], int]
 ) -> list[int | RuntimeError]:
     """A program of each source, or what is wrong with it: Died, or what `program` raised.
 
+    sources: each makes its text when its turn comes, the largest best first: one begun last would be waited for.
     `program(text, is_binary)` makes one in this process. properties: the device's, packed, by which a process knows
     that its driver's device is the same.
     """
@@ -159,28 +160,34 @@ def build(
         helpers = [b for b in helpers if b.running()] or helpers[:1]
     if device in _unknown or not discovery.opened_as_selected() or not (isolated or many):
         helpers = []
-    # The largest first: a large one begun last would be waited for.
-    left = deque(sorted(range(len(sources)), key=lambda i: -len(sources[i])))
+    texts: list[bytes] = []
+    left: deque[int] = deque()
+    # As often as something was left to do, and once more for each helper, which then finds nothing and ends.
+    told = threading.Semaphore(0)
     answers: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
 
+    def leave(i: int) -> None:
+        left.append(i)
+        told.release()
+
     def helped_by(builder: Builder) -> None:
-        while left:
+        while told.acquire():
             try:
                 i = left.popleft()
             except IndexError:
                 break
             try:
-                answer = builder.build(device, properties, sources[i])
+                answer = builder.build(device, properties, texts[i])
             except Died as died:
                 answers.put((i, died))
                 continue
             except Unstarted as error:
                 log.info("no builder process: %s; programs are built in the script's", error)
-                left.append(i)
+                leave(i)
                 break
             if answer is None:
                 _unknown.add(device)
-                left.append(i)
+                leave(i)
                 break
             answers.put((i, answer))
         answers.put(None)
@@ -194,6 +201,12 @@ def build(
     threads = [threading.Thread(target=helped_by, args=(b,), daemon=True) for b in helpers[: len(sources)]]
     for thread in threads:
         thread.start()
+    try:
+        for i, source in enumerate(sources):
+            texts.append(source())
+            leave(i)
+    finally:
+        told.release(len(threads) or 1)
     working = len(threads)
     made: dict[int, int | RuntimeError] = {}
     while len(made) < len(sources):
@@ -202,7 +215,7 @@ def build(
                 i = left.popleft()
             except IndexError:
                 continue
-            made[i] = made_here(sources[i], False)
+            made[i] = made_here(texts[i], False)
             continue
         match answers.get():
             case None:
@@ -212,7 +225,7 @@ def build(
             case i, bytes() as binary:
                 made[i] = made_here(binary, True)
             case i, _:  # what the driver's compiler refuses it refuses here, in the driver's own words
-                made[i] = made_here(sources[i], False)
+                made[i] = made_here(texts[i], False)
     return [made[i] for i in range(len(sources))]
 
 

@@ -78,7 +78,7 @@ def kernel_handles(device: int, wanted: Sequence[tuple[str, str, str]]) -> list[
             function = f"k_{entry[:12]}"
             renamed = mlir.replace(f"@{name}(", f"@{function}(")
             text = functools.partial(print_kernel, renamed, capabilities(device).language)
-            asked[key] = Asked(entry, function, line, text)
+            asked[key] = Asked(entry, function, line, text, len(mlir))
     _kernels.update(zip(asked, loaded(device, list(asked.values())), strict=True))
     return [_kernels[key] for key in keys]
 
@@ -287,7 +287,7 @@ def custom_launch(device: int, node: WindowNode) -> tuple:
     key = (device, found.source)
     if key not in _kernels:
         entry = cache.kernel_name(found.source, _C.device_properties(device))
-        _kernels[key], *_ = loaded(device, [Asked(entry, found.function, node.line, lambda: found.source)])
+        _kernels[key], *_ = loaded(device, [Asked(entry, found.function, node.line, lambda: found.source, 0)])
         described[_kernels[key]] = f"{node.op} ({node.line})"
     return custom.launch(node, found, _kernels[key])
 

@@ -101,12 +101,20 @@ def function(handle: int) -> str:
 
 
 class Asked(NamedTuple):
-    """A kernel that a plan needs. entry: its name in the persistent cache; line: the user's; text: makes its source."""
+    """A kernel that a plan needs. entry: its name in the persistent cache; line: the user's; text: makes its source.
+
+    size: of the text that the source is made of, by which those that take long are built first.
+    """
 
     entry: str
     function: str
     line: str
     text: Callable[[], str]
+    size: int
+
+    def source(self) -> bytes:
+        """The source."""
+        return self.text().encode()
 
 
 def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
@@ -116,7 +124,7 @@ def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
     RuntimeError where its compiler dies of one.
     """
     handles = {kernel.entry: _from_cache(device, kernel) for kernel in asked}
-    missing = [kernel for kernel in asked if handles[kernel.entry] is None]
+    missing = sorted((kernel for kernel in asked if handles[kernel.entry] is None), key=lambda kernel: -kernel.size)
     if missing and config.COMPILE.get() == "never":
         raise NoCompile(
             f"LAZY_COMPILE=never, and no kernel {missing[0].function} is in the cache for {missing[0].line}; "
@@ -124,9 +132,10 @@ def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
         )
     if known := [_fatal[kernel.entry] for kernel in missing if kernel.entry in _fatal]:
         raise RuntimeError(known[0])
-    texts = [kernel.text().encode() for kernel in missing]
-    build = functools.partial(_C.build_program, device)
-    programs = builders.build(device, _C.device_properties(device), texts, lambda text, binary: build(text, binary, ""))
+    build, sources = functools.partial(_C.build_program, device), [kernel.source for kernel in missing]
+    programs = builders.build(
+        device, _C.device_properties(device), sources, lambda text, binary: build(text, binary, "")
+    )
     errors = []
     for kernel, program in zip(missing, programs, strict=True):
         if isinstance(program, builders.Died):

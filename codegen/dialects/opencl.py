@@ -15,6 +15,8 @@ INT64_ATOMICS = (
 # Intel's CPU runtime puts work-items side by side into vectors. Where most use vectors and some a loop, that undoes the
 # vectors: a five-point stencil over rows of 766 floats, whose last 14 a loop computes, took 968 us instead of 98 (768 x
 # 768). Kernels without such a tail are a tenth slower with it (batch norms of the CNN demo).
+# A work item that is its group has none beside it, and the runtime still spends a third of its build on trying (the 18
+# products and the attention of examples/gpt.py: 7.0 s of processor time instead of 4.9).
 WHOLE = (
     "#if defined(cl_intel_required_subgroup_size) && defined(LAZY_ON_CPU)",
     "#define WHOLE __attribute__((intel_reqd_sub_group_size(1)))",

@@ -99,13 +99,13 @@ def built(device, n):
 def ask(sources, device=0):
     """`builders.build` of the device under test."""
     build = lambda text, is_binary: _C.build_program(device, text, is_binary, "")  # noqa: E731
-    return builders.build(device, _C.device_properties(device), sources, build)
+    return builders.build(device, _C.device_properties(device), [lambda s=s: s for s in sources], build)
 
 
 def test_programs_are_shared_and_each_is_counted_once(device, helpers, monkeypatch):
     asked = []
     build = builders.build
-    monkeypatch.setattr(builders, "build", lambda *args: asked.extend(args[2]) or build(*args))
+    monkeypatch.setattr(builders, "build", lambda *args: asked.extend(s() for s in args[2]) or build(*args))
     assert built(device, 11) == len(asked) == len(set(asked)) >= builders.FEWEST
     given = helpers[0].given
     assert given and all(isinstance(answer, bytes) for answer in given) and len(given) <= len(asked)
@@ -130,7 +130,8 @@ def test_another_device_s_programs_are_left_to_the_script(device, isolated, here
     properties = _C.device_properties(0)
     assert isolated[0].build(0, properties, NOTHING % 1)
     assert isolated[0].build(0, bytes(len(properties)), NOTHING % 1) is None
-    programs = builders.build(0, bytes(len(properties)), [NOTHING % 2], lambda text, is_binary: len(text) + is_binary)
+    sources = [lambda: NOTHING % 2]
+    programs = builders.build(0, bytes(len(properties)), sources, lambda text, is_binary: len(text) + is_binary)
     assert programs == [len(NOTHING % 2)] and builders._unknown == {0}
 
 

@@ -55,3 +55,17 @@ def test_an_output_padding_of_a_stride_or_more_stays_generated(agrees):
         return F.conv_transpose3d(x.to(device), w.to(device), None, (3, 2, 1), (1, 2, 3), (2, 3, 1), 2, (4, 4, 4))
 
     agrees(program, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [1, 3], ids=["one much the smaller", "alike"])
+def test_calls_side_by_side_are_shared_among_the_threads(agrees, kernel):
+    """Two independent convolutions, and both of their gradients, beside each other: whole, or in parts"""
+    x, w, v = torch.randn(4, 16, 16, 16), torch.randn(32, 16, 3, 3), torch.randn(32, 16, kernel, kernel)
+
+    def program(device):
+        inputs = [t.to(device).requires_grad_() for t in (x, w, v)]
+        long, short = F.conv2d(*inputs[:2], None, 2, 1), F.conv2d(inputs[0], inputs[2], None, 2, kernel // 2)
+        (long * short).sum().backward()
+        return long, short, *(t.grad for t in inputs)
+
+    agrees(program, rtol=1e-4, atol=1e-3)
