@@ -238,7 +238,7 @@ class Traces:
                 if foretold == plan:
                     self.believed.insert(0, trace)  # the next size is most likely of the same class
                     return plan | {"sized": trace.sized}
-                log.warning("two traces of a window disagree; it is compiled for each size")
+                log.info("two traces of a window disagree; it is compiled for each size")
                 self.give_up()
                 return None
         self.waiting.append(trace)

@@ -19,6 +19,10 @@ from ops_core.lowering.registry import rule
 
 Ints = tuple[int, ...]
 
+# Windows of up to as many taps are written out, larger ones are loops. A graph grows with its taps: an average over
+# (2, 4, 28, 28) with a kernel of 28 x 28 took 139 s to compile on a busy machine, as loops 2.
+MOST_TAPS = 32
+
 
 class Window:
     """The geometry of a pooling over the last `rank` dimensions of an input shape."""
@@ -41,6 +45,37 @@ class Window:
         room = n + 2 * p - d * (k - 1) - 1
         out = (room + (s - 1 if ceil_mode else 0)) // s + 1
         return out - 1 if ceil_mode and (out - 1) * s >= n + p else out
+
+    @property
+    def many(self) -> bool:
+        """Whether the taps are too many to be written out, or some read nothing."""
+        beyond = any(k > n for k, n in zip(self.kernel, self.sizes, strict=True))
+        return (beyond or math.prod(self.kernel) > MOST_TAPS) and all(d == 1 for d in self.dilation)
+
+    def covers(self, i: int) -> bool:
+        """Whether dimension `i` has one window, with all of it within."""
+        return self.out[i] == 1 and self.kernel[i] - self.padding[i] >= self.sizes[i]
+
+    def tiles(self, i: int) -> bool:
+        """Whether the windows of dimension `i` lie side by side and make it up, each position in one."""
+        k = self.kernel[i]
+        return not self.covers(i) and self.stride[i] == k and not self.padding[i] and self.out[i] * k == self.sizes[i]
+
+    def inputs(self, i: int) -> tuple[Arr, Arr]:
+        """[out, most] input positions of each window along dimension `i`, undilated, and which of them belong to it."""
+        n, k, s, p = self.sizes[i], self.kernel[i], self.stride[i], self.padding[i]
+        shape = (self.out[i], min(k, n))
+        low = A.positions(shape, 0) * s - p
+        at = A.map_("maximum", low, 0) + A.positions(shape, 1)
+        return A.map_("minimum", at, n - 1), at < A.map_("minimum", low + k, n)
+
+    def outputs(self, i: int) -> tuple[Arr, Arr]:
+        """[n, most] windows near each input position along dimension `i`, undilated, and which of them it is in."""
+        n, k, s, p, o = self.sizes[i], self.kernel[i], self.stride[i], self.padding[i], self.out[i]
+        shape = (n, min(o, -(-k // s)))
+        high = A.positions(shape, 0) + p
+        at = A.map_("maximum", high - (k - s), 0) / s + A.positions(shape, 1)
+        return A.map_("minimum", at, o - 1), at <= A.map_("minimum", high / s, o - 1)
 
     def taps(self) -> Iterator[Ints]:
         """Offsets of the taps in the padded input."""
@@ -95,6 +130,8 @@ def dilate(x: Arr, d: int, step: int) -> Arr:
 
 
 def _max_pool(x: Arr, window: Window) -> tuple[Arr, Arr]:
+    if window.many:
+        return _max_of(x, [window.inputs(i) for i in range(window.rank)])
     padded = window.pad(x, lowest(x.dtype))
     best: Arr | None = None
     for offset in window.taps():
@@ -209,7 +246,9 @@ def _avg_pool(rank: int) -> Any:
         x = self.to(opmath(self.dtype))
         padded = window.pad(x, 0)
         total: Arr | None = None
-        for offset in window.taps():
+        if window.many:
+            total = _sums_of_inputs(x, window)
+        for offset in window.taps() if total is None else ():
             tap = window.tap(padded, offset)
             total = tap if total is None else total + tap
         assert total is not None
@@ -222,7 +261,9 @@ def _avg_pool(rank: int) -> Any:
         grad = grad_output.to(opmath(grad_output.dtype))
         grad = _divide(grad, _divisor(window, count_include_pad, divisor_override))
         total: Arr | None = None
-        for offset in window.taps():
+        if window.many:
+            total = _sums_of_outputs(grad, window)
+        for offset in window.taps() if total is None else ():
             part = window.spread(grad, offset)
             total = part if total is None else total + part
         assert total is not None
@@ -230,6 +271,67 @@ def _avg_pool(rank: int) -> Any:
 
     rule(f"avg_pool{rank}d")(forward)
     rule(f"avg_pool{rank}d_backward")(backward)
+
+
+def _windows_of(x: Arr, d: int, at: Arr, inside: Arr, outside: Any) -> Arr:
+    """Dimension `d` of x as [windows, places]: what lies `at` them, `outside` where that is not of the window."""
+    windows = x.take(at, d)
+    shape = [1] * windows.ndim
+    shape[d], shape[d + 1] = at.shape
+    return where(inside.reshape(*shape), windows, outside)
+
+
+def _sums_of_inputs(x: Arr, window: Window) -> Arr:
+    """The sum of each window, one dimension after the other; first those that one window covers."""
+    lead = x.ndim - window.rank
+    whole = [lead + i for i in range(window.rank) if window.covers(i)]
+    x = x.sum(whole, True) if whole else x
+    for i in range(window.rank):
+        d = lead + i
+        if window.tiles(i):
+            x = x.reshape(*x.shape[:d], window.out[i], window.kernel[i], *x.shape[d + 1 :]).sum(d + 1)
+        elif not window.covers(i):
+            x = _windows_of(x, d, *window.inputs(i), 0).sum(d + 1)
+    return x
+
+
+def _sums_of_outputs(grad: Arr, window: Window) -> Arr:
+    """At each input position the sum over the windows that it is in."""
+    lead = grad.ndim - window.rank
+    for i in range(window.rank):
+        d, n = lead + i, window.sizes[i]
+        before, after = grad.shape[:d], grad.shape[d + 1 :]
+        if window.covers(i):
+            grad = grad.expand(*before, n, *after)
+        elif window.tiles(i):
+            grad = grad.unsqueeze(d + 1).expand(*before, window.out[i], window.kernel[i], *after)
+            grad = grad.reshape(*before, n, *after)
+        else:
+            grad = _windows_of(grad, d, *window.outputs(i), 0).sum(d + 1)
+    return grad
+
+
+def _max_of(x: Arr, spans: list[tuple[Arr, Arr]]) -> tuple[Arr, Arr]:
+    """The largest of each window over the last dimensions and its flat position, the first's, or the last NaN's.
+
+    Windows are gathered one dimension after the other, padded to the longest.
+    """
+    rank = len(spans)
+    lead = x.ndim - rank
+    flat = A.iota(math.prod(x.shape[lead:])).reshape(*x.shape[lead:])
+    out = [at.shape[0] for at, _ in spans]
+    windows = x
+    for i, (at, inside) in enumerate(spans):
+        windows = _windows_of(windows, lead + 2 * i, at, inside, lowest(x.dtype))
+        flat = flat.take(at, 2 * i)
+    order = [*range(lead), *(lead + 2 * i for i in range(rank)), *(lead + 2 * i + 1 for i in range(rank))]
+    windows = windows.permute(*order).reshape(*x.shape[:lead], *out, -1)
+    places = flat.permute(*(2 * i for i in range(rank)), *(2 * i + 1 for i in range(rank))).reshape(*out, -1)
+    best = windows.arg("argmax", -1, True)
+    if x.is_float:
+        last = where(windows.ne(windows), A.positions(windows.shape, windows.ndim - 1), -1).amax(-1, True)
+        best = where(last >= 0, last, best)
+    return windows.gather(-1, best).squeeze(-1), places.expand(*windows.shape).gather(-1, best).squeeze(-1)
 
 
 def _divide(x: Arr, divisor: Any) -> Arr:
@@ -293,26 +395,8 @@ for _dims in (2, 3):
 
 def _adaptive_max(rank: int) -> Any:
     def forward(self, output_size):
-        """Windows gathered one dimension after the other, padded to the longest, then one argmax."""
-        x = self
-        flat = A.iota(math.prod(self.shape[-rank:])).reshape(*self.shape[-rank:])
-        masked = x
-        lead = x.ndim - rank
-        for d, (n, o) in enumerate(zip(self.shape[-rank:], output_size, strict=False)):
-            at, inside = _adaptive_windows(n, o)
-            masked = _gather_windows(masked, lead + 2 * d, at)
-            flat = _gather_windows(flat, 2 * d, at)
-            shape = [1] * masked.ndim
-            shape[lead + 2 * d], shape[lead + 2 * d + 1] = at.shape
-            masked = where(inside.reshape(*shape), masked, lowest(x.dtype))
-        order = [*range(lead), *(lead + 2 * d for d in range(rank)), *(lead + 2 * d + 1 for d in range(rank))]
-        windows = masked.permute(*order).reshape(*self.shape[:lead], *output_size, -1)
-        places = flat.permute(*(2 * d for d in range(rank)), *(2 * d + 1 for d in range(rank))).reshape(
-            *output_size, -1
-        )
-        best = windows.arg("argmax", -1, True)
-        values = windows.gather(-1, best).squeeze(-1)
-        return values, places.expand(*windows.shape).gather(-1, best).squeeze(-1)
+        sizes = zip(self.shape[-rank:], output_size, strict=False)
+        return _max_of(self, [_adaptive_windows(n, out) for n, out in sizes])
 
     def backward(grad_output, self, indices):
         return scatter_windows(grad_output, self.shape, indices, rank, False)
@@ -329,10 +413,6 @@ def _adaptive_windows(n: int, out: int) -> tuple[Arr, Arr]:
     start, end = (o * n) / out, ((o + 1) * n + (out - 1)) / out
     at = start + A.positions(shape, 1)
     return A.map_("minimum", at, n - 1), at < end
-
-
-def _gather_windows(x: Arr, d: int, at: Arr) -> Arr:
-    return x.take(at, d)
 
 
 for _dims in (2, 3):
