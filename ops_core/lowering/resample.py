@@ -336,8 +336,7 @@ def _fractional(rank: int) -> None:
     def forward(self, kernel_size, output_size, random_samples):
         lead = self.shape[: self.ndim - rank]
         sizes, kernel = self.shape[-rank:], tuple(kernel_size)
-        samples = random_samples.to(opmath(self.dtype)).reshape(*lead, rank) if len(lead) == 2 else random_samples.to(
-            opmath(self.dtype)).reshape(-1, rank)  # fmt: skip
+        samples = random_samples.to(self.dtype).reshape(*(lead if len(lead) == 2 else (-1,)), rank)
         if len(lead) == 1:
             samples = samples.reshape(*lead, rank)
         flat: Arr | None = None
@@ -364,14 +363,18 @@ def _fractional(rank: int) -> None:
 
 
 def _interval_starts(sample: Arr, n: int, kernel: int, out: int) -> Arr:
-    """[..., out] window starts of fractional pooling from one random sample each."""
-    i = A.iota(out).to(sample.dtype)
+    """[..., out] window starts of fractional pooling from one random sample each, in the steps of its own dtype."""
+
+    def rounded(x: Arr) -> Arr:
+        return x.to(sample.dtype).to(opmath(sample.dtype))
+
+    i = A.iota(out).to(opmath(sample.dtype))
     last = A.full((out,), n - kernel, "i64")
     if out == 1:
         return last.expand(*sample.shape, out)
-    alpha = (n - kernel) / (out - 1)
-    s = sample.unsqueeze(-1)
-    start = A.map_("trunc", (s + i) * alpha) - A.map_("trunc", s * alpha)
+    room, steps = (rounded(A.full((), float(x), opmath(sample.dtype))) for x in (n - kernel, out - 1))
+    alpha, s = rounded(room / steps), rounded(sample.unsqueeze(-1))
+    start = A.map_("trunc", rounded(rounded(s + i) * alpha)) - A.map_("trunc", rounded(s * alpha))
     return where(A.iota(out) < out - 1, start.to("i64"), last)
 
 
