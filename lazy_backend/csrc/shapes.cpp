@@ -28,6 +28,13 @@ at::Tensor safe_softmax(const at::Tensor& self, int64_t dim, std::optional<at::S
   return at::meta::_softmax(self, dim, false);
 }
 
+// torch's reference, which its Meta kernel asks, makes int64 of a power of bool by bool; eager makes bool.
+std::vector<at::Tensor> foreach_pow(at::TensorList self, const at::Scalar& exponent) {
+  std::vector<at::Tensor> results;
+  for (const auto& base : self) results.push_back(at::meta::pow(base, exponent));
+  return results;
+}
+
 template <class Signature>
 Shape shape(Signature* function, bool any_dtype) {
   return {c10::KernelFunction::makeFromUnboxedRuntimeFunction(function), any_dtype};
@@ -47,7 +54,7 @@ std::unordered_map<std::string, Shape> table() {
 
   ANY(add_Tensor, add) ANY(add__Tensor, add_) ANY(sub_Tensor, sub) ANY(sub__Tensor, sub_)
   ANY(mul_Tensor, mul) ANY(mul__Tensor, mul_) ANY(div_Tensor, div) ANY(div__Tensor, div_)
-  ANY(maximum, maximum) ANY(minimum, minimum) FLOATING(pow_Tensor_Scalar, pow) FLOATING(pow_Tensor_Tensor, pow)
+  ANY(maximum, maximum) ANY(minimum, minimum) ANY(pow_Tensor_Scalar, pow) ANY(pow_Tensor_Tensor, pow)
   ANY(eq_Tensor, eq) ANY(ne_Tensor, ne) ANY(lt_Tensor, lt) ANY(le_Tensor, le) ANY(gt_Tensor, gt) ANY(ge_Tensor, ge)
   ANY(eq_Scalar, eq) ANY(ne_Scalar, ne) ANY(lt_Scalar, lt) ANY(le_Scalar, le) ANY(gt_Scalar, gt) ANY(ge_Scalar, ge)
   FLOATING(addcmul, addcmul) FLOATING(addcdiv, addcdiv) FLOATING(lerp_Scalar, lerp) FLOATING(lerp_Tensor, lerp)
@@ -67,6 +74,7 @@ std::unordered_map<std::string, Shape> table() {
   FLOATING(_log_softmax, _log_softmax) FLOATING(_log_softmax_backward_data, _log_softmax_backward_data)
   ANY(cat, cat) ANY(gather, gather) ANY(triu, triu_symint) ANY(tril, tril_symint)
   ROW(relu, relu, false) ROW(where_self, where, true) ROW(_safe_softmax, safe_softmax, false)
+  ROW(_foreach_pow_Scalar, foreach_pow, true)
 #undef ANY
 #undef FLOATING
 #undef ROW

@@ -175,3 +175,15 @@ def test_a_range_of_integers_takes_the_whole_part_of_its_ends(agrees, dtype):
         return [torch.linspace(a, b, 50, dtype=dtype, device=device) for a, b in ((4.3, -3), (0.5, 50.9), (start, 9))]
 
     agrees(program, rtol=1e-2, atol=1e-2)
+
+
+def test_a_power_of_truth_values_by_one_is_a_truth_value(agrees):
+    """torch's own Meta kernel says int64"""
+    x = torch.tensor([True, False])
+
+    def program(device):
+        base = x.to(device)
+        powers = [torch.pow(base, exponent) for exponent in (True, False, 2, 1.5)]
+        return *powers, *torch._foreach_pow([base, base], False)
+
+    agrees(program)
