@@ -28,6 +28,18 @@ at::Tensor safe_softmax(const at::Tensor& self, int64_t dim, std::optional<at::S
   return at::meta::_softmax(self, dim, false);
 }
 
+bool known_gelu(std::string_view approximate) { return approximate == "none" || approximate == "tanh"; }
+
+at::Tensor gelu(const at::Tensor& self, std::string_view approximate) {
+  TORCH_CHECK(known_gelu(approximate), "the Meta kernel says what is wrong");
+  return at::meta::gelu(self, approximate);
+}
+
+at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& self, std::string_view approximate) {
+  TORCH_CHECK(known_gelu(approximate), "the Meta kernel says what is wrong");
+  return at::meta::gelu_backward(gradient, self, approximate);
+}
+
 // torch's reference, which its Meta kernel asks, makes int64 of a power of bool by bool; eager makes bool.
 std::vector<at::Tensor> foreach_pow(at::TensorList self, const at::Scalar& exponent) {
   std::vector<at::Tensor> results;
@@ -62,7 +74,7 @@ std::unordered_map<std::string, Shape> table() {
   FLOATING(sqrt, sqrt) FLOATING(rsqrt, rsqrt) FLOATING(reciprocal, reciprocal) FLOATING(sin, sin) FLOATING(cos, cos)
   FLOATING(tanh, tanh) FLOATING(sigmoid, sigmoid) FLOATING(erf, erf) FLOATING(floor, floor) FLOATING(ceil, ceil)
   FLOATING(tanh_backward, tanh_backward) FLOATING(sigmoid_backward, sigmoid_backward)
-  FLOATING(gelu, gelu) FLOATING(gelu_backward, gelu_backward) FLOATING(silu, silu) FLOATING(silu_backward, silu_backward)
+  ROW(gelu, gelu, false) ROW(gelu_backward, gelu_backward, false) FLOATING(silu, silu) FLOATING(silu_backward, silu_backward)
   FLOATING(elu, elu) FLOATING(leaky_relu, leaky_relu) FLOATING(leaky_relu_backward, leaky_relu_backward)
   FLOATING(softplus, softplus) FLOATING(threshold_backward, threshold_backward) FLOATING(clamp, clamp)
   FLOATING(clamp_min, clamp_min) FLOATING(clamp_max, clamp_max)

@@ -396,8 +396,9 @@ def _combined(self: Any, out: Complex, beta: Any, alpha: Any) -> Complex:
     out = multiply(out, pair(alpha, out.dtype))
     if not isinstance(beta, Arr) and beta == 0:
         return out
-    base = multiply(pair(self, out.dtype), pair(beta, out.dtype))
-    return Complex(out.re + base.re, out.im + base.im)
+    factor = pair(beta, out.dtype)
+    base, counts = multiply(pair(self, out.dtype), factor), factor.re.ne(0) | factor.im.ne(0)
+    return Complex(out.re + where(counts, base.re, 0), out.im + where(counts, base.im, 0))
 
 
 @complex_rule("addmm", "baddbmm")

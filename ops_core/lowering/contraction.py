@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from ops_core import array as A
-from ops_core.array import Arr
+from ops_core.array import Arr, where
 from ops_core.lowering.promote import name_of, opmath, result_type
 from ops_core.lowering.registry import Effects, rule
 
@@ -29,13 +29,12 @@ def _wide(x: Arr) -> Arr:
 
 
 def _scaled_sum(self: Arr, out: Arr, beta: Any, alpha: Any) -> Arr:
-    """beta * self + alpha * out; beta == 0 ignores self."""
+    """beta * self + alpha * out; beta == 0 ignores self, which may be memory that nobody wrote (torch.mv's is)."""
     dtype = out.dtype
     out = out if _one(alpha) else out * _as(alpha, dtype)
-    if not isinstance(beta, Arr) and beta == 0:
-        return out
-    self = self.to(dtype) if _one(beta) else self.to(dtype) * _as(beta, dtype)
-    return out + self
+    if not isinstance(beta, Arr):
+        return out if beta == 0 else out + (self.to(dtype) if _one(beta) else self.to(dtype) * beta)
+    return out + where(beta.ne(0), self.to(dtype) * beta.to(dtype), 0)
 
 
 def _one(x: Any) -> bool:

@@ -187,3 +187,36 @@ def test_a_power_of_truth_values_by_one_is_a_truth_value(agrees):
         return *powers, *torch._foreach_pow([base, base], False)
 
     agrees(program)
+
+
+SUMS = {
+    "addmv": lambda x, a, b: (x[0, :, 0], a[0], b[0, :, 0]),
+    "addmm": lambda x, a, b: (x[0], a[0], b[0]),
+    "baddbmm": lambda x, a, b: (x, a, b),
+    "addbmm": lambda x, a, b: (x[0], a, b),
+    "addr": lambda x, a, b: (x[0], a[0, :, 0], b[0, 0]),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64], ids=str)
+@pytest.mark.parametrize("name", SUMS)
+def test_what_counts_zero_times_is_ignored_whatever_it_is(agrees, name, dtype):
+    a, b = torch.randn(2, 5, 6).to(dtype), torch.randn(2, 6, 5).to(dtype)
+    x = torch.tensor([float("nan"), float("inf"), 1.0, -1.0, 0.0]).to(dtype).expand(2, 5, 5).contiguous()
+
+    def program(device):
+        operands = SUMS[name](x.to(device), a.to(device), b.to(device))
+        return [getattr(torch, name)(*operands, beta=beta, alpha=0.5) for beta in (0, 2, 0.0)]
+
+    agrees(program, rtol=2e-2, atol=2e-2)
+
+
+def test_a_product_does_not_see_what_its_memory_held(agrees):
+    """torch makes mv of addmv_, of a result that nobody wrote, zero times"""
+    matrix, vector = torch.randn(5, 10), torch.randn(10)
+
+    def program(device):
+        held = torch.full((5,), float("nan"), device=device)
+        return torch.mv(matrix.to(device), vector.to(device), out=held)
+
+    agrees(program)
