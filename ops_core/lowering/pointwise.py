@@ -471,9 +471,9 @@ def _finite(x: Arr, dtype: str, nan: Any, posinf: Any, neginf: Any) -> Arr:
     import torch
 
     info = torch.finfo(torch_dtype(x))
-    out = where(x.ne(x), 0.0 if nan is None else cast(nan, dtype), x)
-    out = where(out.eq(math.inf), info.max if posinf is None else cast(posinf, dtype), out)
-    return where(out.eq(-math.inf), info.min if neginf is None else cast(neginf, dtype), out)
+    out = where(x.eq(math.inf), info.max if posinf is None else cast(posinf, dtype), x)
+    out = where(x.eq(-math.inf), info.min if neginf is None else cast(neginf, dtype), out)
+    return where(x.ne(x), 0.0 if nan is None else cast(nan, dtype), out)
 
 
 @rule("frexp")

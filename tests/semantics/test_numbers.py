@@ -220,3 +220,9 @@ def test_a_product_does_not_see_what_its_memory_held(agrees):
         return torch.mv(matrix.to(device), vector.to(device), out=held)
 
     agrees(program)
+
+
+@pytest.mark.parametrize("numbers", [(float("inf"), 1.0, 2.0), (1.0, float("-inf"), 2.0), (1.0, 2.0, float("inf"))])
+def test_what_stands_for_a_number_is_not_replaced_again(agrees, numbers):
+    x = torch.tensor([float("nan"), float("inf"), float("-inf"), 0.5])
+    agrees(lambda device: torch.nan_to_num(x.to(device), *numbers))
