@@ -205,8 +205,14 @@ def build(
         for i, source in enumerate(sources):
             texts.append(source())
             leave(i)
+    except BaseException:
+        left.clear()
+        raise
     finally:
-        told.release(len(threads) or 1)
+        told.release(len(threads) or 1)  # by 0 it cannot be
+        if len(texts) < len(sources):
+            for thread in threads:  # a process is one caller's at a time
+                thread.join()
     working = len(threads)
     made: dict[int, int | RuntimeError] = {}
     while len(made) < len(sources):

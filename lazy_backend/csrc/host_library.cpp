@@ -223,6 +223,19 @@ at::Tensor host_tensor(Device& device, const lazy_tensor& t) {
   return at::from_blob(data, {t.sizes, t.rank}, strides, at::TensorOptions().dtype(at::kFloat));
 }
 
+// What a call computes, to compare calls by: of an m x k matrix with a k x n one it is mkn, of a convolution the same for
+// all three of its directions.
+double work(const std::vector<at::Tensor>& tensors) {
+  double product = 1;
+  for (const auto& t : tensors) product *= static_cast<double>(t.numel());
+  return std::sqrt(product);
+}
+
+// A part brings its operands into the library's layout anew, so whole calls side by side cost less than halves: unless
+// one is so much the longest that the others' threads wait for it (3 x 3 and 1 x 1 of a ResNet's block with a stride: 2.1
+// and 0.6 ms side by side, 1.3 and 0.5 in halves).
+constexpr double kParting = 1.2;
+
 }  // namespace
 
 std::vector<std::string> extern_ops(Device& device, const std::vector<std::string>& names) {
@@ -260,19 +273,6 @@ void spare_cores() {
   using Loop = void (*)(void (*)(void*), void*, unsigned, unsigned);
   if (auto* run = reinterpret_cast<Loop>(dlsym(RTLD_DEFAULT, "GOMP_parallel"))) run([](void*) {}, nullptr, 2, 0);
 }
-
-// What a call computes, to compare calls by: of an m x k matrix with a k x n one it is mkn, of a convolution the same for
-// all three of its directions.
-double work(const std::vector<at::Tensor>& tensors) {
-  double product = 1;
-  for (const auto& t : tensors) product *= static_cast<double>(t.numel());
-  return std::sqrt(product);
-}
-
-// A part brings its operands into the library's layout anew, so whole calls side by side cost less than halves: unless
-// one is so much the longest that the others' threads wait for it (3 x 3 and 1 x 1 of a ResNet's block with a stride: 2.1
-// and 0.6 ms side by side, 1.3 and 0.5 in halves).
-constexpr double kParting = 1.2;
 
 void run_library(Device& device, const std::vector<LibraryCall>& calls) {
   const size_t threads = std::max(1u, device.props.compute_units);

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ops_core import array as A
@@ -20,7 +22,7 @@ from ops_core.lowering.registry import rule
 Ints = tuple[int, ...]
 
 # Windows of up to as many taps are written out, larger ones are loops. A graph grows with its taps: an average over
-# (2, 4, 28, 28) with a kernel of 28 x 28 took 139 s to compile on a busy machine, as loops 2.
+# (2, 4, 28, 28) with a kernel of 28 x 28 took 139 s to compile on a busy machine, as loops 0.8.
 MOST_TAPS = 32
 
 
@@ -48,9 +50,8 @@ class Window:
 
     @property
     def many(self) -> bool:
-        """Whether the taps are too many to be written out, or some read nothing."""
-        beyond = any(k > n for k, n in zip(self.kernel, self.sizes, strict=True))
-        return (beyond or math.prod(self.kernel) > MOST_TAPS) and all(d == 1 for d in self.dilation)
+        """Whether the taps are too many to be written out."""
+        return math.prod(self.kernel) > MOST_TAPS and all(d == 1 for d in self.dilation)
 
     def covers(self, i: int) -> bool:
         """Whether dimension `i` has one window, with all of it within."""
@@ -78,8 +79,16 @@ class Window:
         return A.map_("minimum", at, o - 1), at <= A.map_("minimum", high / s, o - 1)
 
     def taps(self) -> Iterator[Ints]:
-        """Offsets of the taps in the padded input."""
-        return itertools.product(*(range(0, k * d, d) for k, d in zip(self.kernel, self.dilation, strict=False)))
+        """Offsets of the taps in the padded input, of those that read any of the input itself."""
+        return itertools.product(*(self._taps(i) for i in range(self.rank)))
+
+    def _taps(self, i: int) -> Sequence[int]:
+        n, k, s, p, d, o = (v[i] for v in (self.sizes, self.kernel, self.stride, self.padding, self.dilation, self.out))
+        every = range(0, k * d, d)
+        if every[-1] - p < n and (o - 1) * s >= p:
+            return every
+        first = (max(0, -(-(p - at) // s)) for at in every)  # the window from which on a tap is not before the input
+        return [at for at, w in zip(every, first, strict=True) if w < o and at - p + w * s < n]
 
     def pad(self, x: Arr, value: Any) -> Arr:
         """The input with `value` where windows reach beyond it."""
@@ -243,15 +252,7 @@ def _avg_pool(rank: int) -> Any:
         self, kernel_size, stride=(), padding=(0,), ceil_mode=False, count_include_pad=True, divisor_override=None
     ):
         window = _avg_window(self.shape, kernel_size, stride, padding, ceil_mode, rank)
-        x = self.to(opmath(self.dtype))
-        padded = window.pad(x, 0)
-        total: Arr | None = None
-        if window.many:
-            total = _sums_of_inputs(x, window)
-        for offset in window.taps() if total is None else ():
-            tap = window.tap(padded, offset)
-            total = tap if total is None else total + tap
-        assert total is not None
+        total = _sums_of_inputs(self.to(opmath(self.dtype)), window)
         return _divide(total, _divisor(window, count_include_pad, divisor_override)).to(self.dtype)
 
     def backward(
@@ -260,14 +261,7 @@ def _avg_pool(rank: int) -> Any:
         window = _avg_window(self.shape, kernel_size, stride, padding, ceil_mode, rank)
         grad = grad_output.to(opmath(grad_output.dtype))
         grad = _divide(grad, _divisor(window, count_include_pad, divisor_override))
-        total: Arr | None = None
-        if window.many:
-            total = _sums_of_outputs(grad, window)
-        for offset in window.taps() if total is None else ():
-            part = window.spread(grad, offset)
-            total = part if total is None else total + part
-        assert total is not None
-        return total.to(grad_output.dtype)
+        return _sums_of_outputs(grad, window).to(grad_output.dtype)
 
     rule(f"avg_pool{rank}d")(forward)
     rule(f"avg_pool{rank}d_backward")(backward)
@@ -282,7 +276,10 @@ def _windows_of(x: Arr, d: int, at: Arr, inside: Arr, outside: Any) -> Arr:
 
 
 def _sums_of_inputs(x: Arr, window: Window) -> Arr:
-    """The sum of each window, one dimension after the other; first those that one window covers."""
+    """The sum of each window: of its taps, or one dimension after the other, first those that one window covers."""
+    if not window.many:
+        padded = window.pad(x, 0)
+        return functools.reduce(operator.add, (window.tap(padded, offset) for offset in window.taps()))
     lead = x.ndim - window.rank
     whole = [lead + i for i in range(window.rank) if window.covers(i)]
     x = x.sum(whole, True) if whole else x
@@ -297,6 +294,8 @@ def _sums_of_inputs(x: Arr, window: Window) -> Arr:
 
 def _sums_of_outputs(grad: Arr, window: Window) -> Arr:
     """At each input position the sum over the windows that it is in."""
+    if not window.many:
+        return functools.reduce(operator.add, (window.spread(grad, offset) for offset in window.taps()))
     lead = grad.ndim - window.rank
     for i in range(window.rank):
         d, n = lead + i, window.sizes[i]

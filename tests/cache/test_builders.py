@@ -96,10 +96,10 @@ def built(device, n):
     return torch.lazy.stats()["kernels_built"]
 
 
-def ask(sources, device=0):
+def ask(sources, device=0, then=()):
     """`builders.build` of the device under test."""
     build = lambda text, is_binary: _C.build_program(device, text, is_binary, "")  # noqa: E731
-    return builders.build(device, _C.device_properties(device), [lambda s=s: s for s in sources], build)
+    return builders.build(device, _C.device_properties(device), [*(lambda s=s: s for s in sources), *then], build)
 
 
 def test_programs_are_shared_and_each_is_counted_once(device, helpers, monkeypatch):
@@ -133,6 +133,20 @@ def test_another_device_s_programs_are_left_to_the_script(device, isolated, here
     sources = [lambda: NOTHING % 2]
     programs = builders.build(0, bytes(len(properties)), sources, lambda text, is_binary: len(text) + is_binary)
     assert programs == [len(NOTHING % 2)] and builders._unknown == {0}
+
+
+def test_a_source_that_cannot_be_printed_leaves_the_processes_to_the_next_caller(device, isolated, here):
+    """the printer's error comes through, and no answer to what was asked before it is taken for another's"""
+
+    def unprintable():
+        raise KeyError("no such scalar")
+
+    with pytest.raises(KeyError, match="no such scalar"):
+        ask([NOTHING % i for i in range(20, 24)], then=[unprintable, lambda: NOTHING % 24])
+    before = len(isolated[0].given)
+    programs = ask([NOTHING % i for i in range(30, 30 + builders.FEWEST)])
+    assert all(isinstance(p, int) for p in programs) and len(isolated[0].given) - before == len(programs)
+    assert here == []
 
 
 def test_a_program_that_does_not_compile_gives_the_driver_s_text(device, isolated):

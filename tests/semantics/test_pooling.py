@@ -9,6 +9,7 @@ AVERAGES = {
     "the whole image": ((2, 4, 28, 28), lambda x: F.avg_pool2d(x, 28)),
     "larger than its input": ((2, 4, 1, 1), lambda x: F.avg_pool2d(x, 64, ceil_mode=True)),
     "a little larger": ((2, 4, 3, 2), lambda x: F.avg_pool2d(x, 5, ceil_mode=True)),
+    "windows whose first taps are in the padding": ((1, 2, 4, 4), lambda x: F.avg_pool2d(x, 4, 5, 2)),
     "padded, which does not count": (
         (2, 4, 9, 28),
         lambda x: F.avg_pool2d(x, (9, 40), (1, 40), (4, 20), count_include_pad=False),
@@ -26,6 +27,8 @@ LARGEST = {
     "sliding": ((2, 4, 200), lambda x: F.max_pool1d(x, 100, 7, return_indices=True)),
     "sliding over an image, padded": ((2, 3, 15, 14), lambda x: F.max_pool2d(x, 13, 1, 6, return_indices=True)),
     "the last one cut": ((2, 3, 20, 31), lambda x: F.max_pool2d(x, 7, 4, 3, 1, True, True)),
+    "its first taps in the padding": ((1, 2, 4, 4), lambda x: F.max_pool2d(x, 4, 5, 2, return_indices=True)),
+    "dilated beyond its input": ((2, 3, 5, 6), lambda x: F.max_pool2d(x, 3, 2, 1, 3, True, True)),
     "dilated": ((2, 3, 20, 31), lambda x: F.max_pool2d(x, (7, 5), 4, 2, 2, return_indices=True)),
     "three dimensions": ((2, 4, 4, 7, 7), lambda x: F.max_pool3d(x, (4, 7, 7), return_indices=True)),
 }

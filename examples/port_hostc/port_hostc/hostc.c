@@ -205,7 +205,8 @@ static lazy_status synchronize(lazy_device device, lazy_queue queue) {
 /* [program] */
 struct lazy_program_s {
   void *library;
-  char path[64];
+  char *binary;
+  uint64_t bytes;
 };
 
 static int write_file(const char *path, const char *text, uint64_t bytes) {
@@ -215,69 +216,71 @@ static int write_file(const char *path, const char *text, uint64_t bytes) {
   return (fclose(file) == 0) && written;
 }
 
-static uint64_t read_file(const char *path, char *text, uint64_t bytes) {
+static char *read_file(const char *path, uint64_t *bytes) {
   FILE *file = fopen(path, "rb");
-  if (!file) return 0;
-  const uint64_t count = fread(text, 1, bytes, file);
+  if (!file) return NULL;
+  fseek(file, 0, SEEK_END);
+  char *text = malloc((size_t)ftell(file));
+  *bytes = (uint64_t)ftell(file);
+  rewind(file);
+  if (text) *bytes = fread(text, 1, *bytes, file);
   fclose(file);
-  return count;
+  return text;
 }
 
 /* Compiles the C file beside `library` (same name, .c) into it; the compiler's words go to the error text. */
 static lazy_status compile(const char *library, const char *source, uint64_t bytes) {
-  char path[80], log_path[80], command[512], log[MAX_LOG];
+  char path[80], log_path[80], command[512];
   snprintf(path, sizeof(path), "%s.c", library);
   snprintf(log_path, sizeof(log_path), "%s.log", library);
   snprintf(command, sizeof(command),
            "cc -std=gnu11 -O3 -march=native -ffp-contract=off -fno-math-errno -shared -fPIC %s -o %s -lm >%s 2>&1", path,
            library, log_path);
   const int built = write_file(path, source, bytes) && system(command) == 0;
-  log[built ? 0 : read_file(log_path, log, sizeof(log) - 1)] = 0;
+  uint64_t length = 0;
+  char *log = built ? NULL : read_file(log_path, &length);
   unlink(path);
   unlink(log_path);
-  return built ? LAZY_OK : fail(LAZY_BUILD_FAILED, "cc refused the program:\n%s", log);
+  const lazy_status status = built ? LAZY_OK : fail(LAZY_BUILD_FAILED, "cc refused the program:\n%.*s", (int)length, log ? log : "");
+  free(log);
+  return status;
+}
+
+static lazy_status program_destroy(lazy_device device, lazy_program program) {
+  (void)device;
+  if (program->library) dlclose(program->library);
+  free(program->binary);
+  free(program);
+  return LAZY_OK;
 }
 
 static lazy_status program_load(lazy_device device, const char *source, uint64_t bytes, int is_binary,
                                 const char *options, lazy_program *out) {
   (void)device, (void)options;
-  lazy_program program = calloc(1, sizeof(*program));
-  if (!program) return fail(LAZY_OUT_OF_MEMORY, "no memory for a program");
   /* A name that nobody else has: dlopen takes a known name for the library that it has loaded already. */
-  snprintf(program->path, sizeof(program->path), "/tmp/hostc-XXXXXX.so");
-  const int file = mkstemps(program->path, 3);
+  char path[] = "/tmp/hostc-XXXXXX.so";
+  const int file = mkstemps(path, 3);
   if (file >= 0) close(file);
-  lazy_status status = LAZY_OK;
-  if (!is_binary) status = compile(program->path, source, bytes);
-  else if (!write_file(program->path, source, bytes)) status = fail(LAZY_BUILD_FAILED, "cannot write %s", program->path);
-  if (status == LAZY_OK && !(program->library = dlopen(program->path, RTLD_NOW | RTLD_LOCAL)))
+  lazy_program program = calloc(1, sizeof(*program));
+  lazy_status status = program ? LAZY_OK : fail(LAZY_OUT_OF_MEMORY, "no memory for a program");
+  if (status == LAZY_OK && !is_binary) status = compile(path, source, bytes);
+  else if (status == LAZY_OK && !write_file(path, source, bytes)) status = fail(LAZY_BUILD_FAILED, "cannot write %s", path);
+  if (status == LAZY_OK && !(program->library = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
     status = fail(LAZY_BUILD_FAILED, "%s", dlerror());
-  if (status == LAZY_OK) {
-    *out = program;
-    return LAZY_OK;
-  }
-  unlink(program->path);
-  free(program);
+  if (status == LAZY_OK && !(program->binary = read_file(path, &program->bytes)))
+    status = fail(LAZY_BUILD_FAILED, "cannot read %s", path);
+  unlink(path); /* what is loaded stays mapped, and a process that ends leaves nothing behind */
+  if (status == LAZY_OK) *out = program;
+  else if (program) program_destroy(device, program);
   return status;
 }
 
 static lazy_status program_binary(lazy_device device, lazy_program program, void *out, uint64_t *bytes) {
   (void)device;
-  FILE *file = fopen(program->path, "rb");
-  if (!file) return fail(LAZY_BUILD_FAILED, "cannot read %s", program->path);
-  fseek(file, 0, SEEK_END);
-  const uint64_t size = (uint64_t)ftell(file);
-  fclose(file);
-  if (out && *bytes < size) return fail(LAZY_INVALID_ARGUMENT, "program_binary: %llu bytes needed", (unsigned long long)size);
-  *bytes = out ? read_file(program->path, out, size) : size;
-  return LAZY_OK;
-}
-
-static lazy_status program_destroy(lazy_device device, lazy_program program) {
-  (void)device;
-  dlclose(program->library);
-  unlink(program->path);
-  free(program);
+  if (out && *bytes < program->bytes)
+    return fail(LAZY_INVALID_ARGUMENT, "program_binary: %llu bytes needed", (unsigned long long)program->bytes);
+  if (out) memcpy(out, program->binary, program->bytes);
+  *bytes = program->bytes;
   return LAZY_OK;
 }
 /* [program] */
