@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from codegen.composites import kept
+from codegen.externs import narrowed
 from codegen.groups import REDUCTIONS
 from codegen.kernels.reduction import identity
 from ops_core.array import Arr, building, emit, emit_multi, map_, matmul, where
@@ -27,8 +28,8 @@ PARTS_PER_UNIT_CPU, PARTS_PER_UNIT_GPU = 8, 256
 Rule = Callable[[Node, tuple[Arr, ...], Any], tuple[Arr, ...] | None]
 
 
-def rewrite(graph: Graph, caps: Any) -> Graph:
-    """The graph that fusion sees. Values and nodes of `graph` are not changed."""
+def rewrite(graph: Graph, caps: Any, extern: Callable[[Node], bool]) -> Graph:
+    """The graph that fusion sees; extern: whether a library has a node. Values and nodes of `graph` are not changed."""
     source = _live(expand_all(graph, kept(graph, caps).__contains__))
     out = Graph()
     env: dict[Value, Value] = {}
@@ -41,7 +42,7 @@ def rewrite(graph: Graph, caps: Any) -> Graph:
             copy_node(out, node, env)
         else:
             env.update(zip(node.outputs, (y.v for y in made), strict=True))
-    return _live(out)
+    return _live(narrowed(out, extern))
 
 
 def _live(graph: Graph) -> Graph:

@@ -79,7 +79,7 @@ def plan(
 ) -> Plan:
     """The plan of a graph over `slots` on a device with capabilities `caps`. extern: whether a library has the node;
     tiles: asked for the schedule of each product."""
-    graph = rewrite(graph, caps)
+    graph = rewrite(graph, caps, extern)
     fusion = Fusion(graph, caps.max_kernel_args // 2, lambda node: composite(node) or extern(node))
     regroup(fusion)
     return _Scheduler(fusion, caps, permuted(graph), tiles).plan()

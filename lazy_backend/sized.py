@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from codegen.functionalize import Window
+from lazy_backend.driver import abi
 from ops_core.sizes import Tape, Traced, tracing
 from ops_core.untraced import untraced
 
@@ -138,8 +139,8 @@ class Trace:
 
     def _spots(self) -> Iterator[tuple[int, tuple[str, int, int]]]:
         """Which value stands where, in the words of csrc/python_plan.cpp."""
-        for n, (_, _, work, group, args) in enumerate(self._steps):
-            for kind, found in (("global", work), ("local", group), ("arg", [value for _, value, _ in args])):
+        for n, step in enumerate(self._steps):
+            for kind, found in _library_call(step) if step[0] == "core" else _launch(step):
                 yield from ((x.number, (kind, n, i)) for i, x in enumerate(found) if isinstance(x, _Place))
         yield from ((x.number, ("piece", n, 0)) for n, x in enumerate(self._pieces) if isinstance(x, _Place))
 
@@ -158,6 +159,18 @@ class Trace:
             return type(x)([filled(y) for y in x]) if isinstance(x, (tuple, list)) else x
 
         return {"pieces": filled(self._pieces), "steps": filled(self._steps), **self._same}
+
+
+def _launch(step: tuple) -> Iterator[tuple[str, list[Any]]]:
+    _, _, work, group, args = step
+    yield from (("global", work), ("local", group), ("arg", [value for _, value, _ in args]))
+
+
+def _library_call(step: tuple) -> Iterator[tuple[str, list[Any]]]:
+    _, _, _, _, tensors, _ = step
+    yield "offset", [offset for _, _, offset, _, _ in tensors]
+    for kind, lists in (("size", [t[3] for t in tensors]), ("stride", [t[4] for t in tensors])):
+        yield kind, [n for ints in lists for n in (*ints, *[0] * (abi.MAX_RANK - len(ints)))]
 
 
 @dataclass(frozen=True)

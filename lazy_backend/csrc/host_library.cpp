@@ -211,16 +211,31 @@ Tasks convolution(const Call& c) {
   return of_weight(c, g) ? weight_gradient(c, g) : forward(c, g);
 }
 
-const std::map<std::string, Tasks (*)(const Call&)> kOps = {{"convolution", convolution}};
+// out [.., m, n] = a [.., m, k] times b [.., k, n], by matrices, else by rows or columns, of whichever there are more.
+Tasks product(const Call& c) {
+  const auto out = c.out, a = c.in[0], b = c.in[1];
+  const int64_t rows = out.dim() - 2, columns = out.dim() - 1;
+  const auto run = [](at::Tensor to, const at::Tensor& left, const at::Tensor& right) { to.copy_(at::matmul(left, right)); };
+  if (rows > 0 && out.size(0) >= static_cast<int64_t>(c.parts))
+    return c.split(out.size(0), [=](int64_t i, int64_t j) { run(out.slice(0, i, j), a.slice(0, i, j), b.slice(0, i, j)); });
+  if (out.size(rows) >= out.size(columns))
+    return c.split(out.size(rows), [=](int64_t i, int64_t j) { run(out.slice(rows, i, j), a.slice(rows, i, j), b); });
+  return c.split(out.size(columns), [=](int64_t i, int64_t j) { run(out.slice(columns, i, j), a, b.slice(columns, i, j)); });
+}
+
+const std::map<std::string, Tasks (*)(const Call&)> kOps = {{"convolution", convolution}, {"matmul", product}};
+
+const std::map<uint32_t, at::ScalarType> kDtypes = {{LAZY_F32, at::kFloat}, {LAZY_BF16, at::kBFloat16}};
 
 at::Tensor host_tensor(Device& device, const lazy_tensor& t) {
-  TORCH_CHECK(t.dtype == LAZY_F32, "the host's library is used for float32");
+  const auto dtype = kDtypes.find(t.dtype);
+  TORCH_CHECK(dtype != kDtypes.end(), "the host's library is used for float32 and bfloat16");
   std::vector<int64_t> strides(t.strides, t.strides + t.rank);
   int64_t dense = 1;  // oneDNN reads the strides of dims of one element too
   for (size_t d = t.rank; d-- > 0; dense = std::max<int64_t>(1, strides[d] * t.sizes[d]))
     if (t.sizes[d] == 1) strides[d] = dense;
   char* data = device.host_pointer(t.mem) + t.offset;
-  return at::from_blob(data, {t.sizes, t.rank}, strides, at::TensorOptions().dtype(at::kFloat));
+  return at::from_blob(data, {t.sizes, t.rank}, strides, at::TensorOptions().dtype(dtype->second));
 }
 
 // What a call computes, to compare calls by: of an m x k matrix with a k x n one it is mkn, of a convolution the same for
@@ -254,7 +269,7 @@ bool LibraryCall::independent(const LibraryCall& earlier) const {
     const auto end = [](const lazy_tensor& t) {
       int64_t last = 0;
       for (uint32_t d = 0; d < t.rank; ++d) last += (t.sizes[d] - 1) * t.strides[d];
-      return t.offset + static_cast<uint64_t>(last + 1) * sizeof(float);
+      return t.offset + static_cast<uint64_t>(last + 1) * at::elementSize(kDtypes.at(t.dtype));
     };
     return a.mem == b.mem && a.offset < end(b) && b.offset < end(a);
   };

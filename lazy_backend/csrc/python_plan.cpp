@@ -65,8 +65,8 @@ ArgRecipe arg_from_python(const py::tuple& arg, const std::vector<std::pair<uint
 
 // A number of a plan that is another for other sizes.
 struct Spot {
-  enum Kind : uint8_t { kGlobal, kLocal, kArg, kPiece } kind;
-  uint32_t step, index;  // of a piece: its number, and 0
+  enum Kind : uint8_t { kGlobal, kLocal, kArg, kPiece, kOffset, kSize, kStride } kind;
+  uint32_t step, index;  // of a piece: its number, and 0; of a size or stride: LAZY_MAX_RANK of them for each tensor
 };
 
 void put(Plan& plan, const Spot& spot, const py::handle& value) {
@@ -74,6 +74,13 @@ void put(Plan& plan, const Spot& spot, const py::handle& value) {
     case Spot::kGlobal: plan.steps[spot.step].global[spot.index] = value.cast<uint64_t>(); break;
     case Spot::kLocal: plan.steps[spot.step].local[spot.index] = value.cast<uint64_t>(); break;
     case Spot::kPiece: plan.pieces[spot.step] = value.cast<uint64_t>(); break;
+    case Spot::kOffset: plan.steps[spot.step].tensors[spot.index].offset = value.cast<uint64_t>(); break;
+    case Spot::kSize:
+      plan.steps[spot.step].tensors[spot.index / LAZY_MAX_RANK].sizes[spot.index % LAZY_MAX_RANK] = value.cast<int64_t>();
+      break;
+    case Spot::kStride:
+      plan.steps[spot.step].tensors[spot.index / LAZY_MAX_RANK].strides[spot.index % LAZY_MAX_RANK] = value.cast<int64_t>();
+      break;
     case Spot::kArg: {
       ArgRecipe& arg = plan.steps[spot.step].args[spot.index];
       if (arg.kind == ArgRecipe::kLocal) arg.size = value.cast<uint32_t>();
@@ -93,7 +100,8 @@ class TracedPlan final : public Sized {
         symbols_(source["symbols"].cast<std::vector<uint32_t>>()),
         evaluate_(source["evaluate"].cast<py::object>().release().ptr()) {
     static const std::unordered_map<std::string, Spot::Kind> kinds = {
-        {"global", Spot::kGlobal}, {"local", Spot::kLocal}, {"arg", Spot::kArg}, {"piece", Spot::kPiece}};
+        {"global", Spot::kGlobal}, {"local", Spot::kLocal}, {"arg", Spot::kArg}, {"piece", Spot::kPiece},
+        {"offset", Spot::kOffset}, {"size", Spot::kSize}, {"stride", Spot::kStride}};
     for (const auto& [kind, step, index] : source["spots"].cast<std::vector<std::tuple<std::string, uint32_t, uint32_t>>>())
       spots_.push_back({kinds.at(kind), step, index});
   }

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from lazy_backend.compiler import library
 from lazy_backend.sized import Traces, numbers, renumbered
 
 WIDTH, HEADS, WORDS, LONGEST = 16, 2, 32, 40
@@ -238,3 +239,27 @@ def test_a_warm_start_needs_no_other_kernels_than_the_first(device):
         torch.lazy.reset_stats()
         steps()
         assert torch.lazy.stats()["kernels_built"] == 0
+
+
+def test_the_library_takes_sizes_that_vary(device, own):
+    """images of further sizes build no kernel, and their convolutions are the library's as before"""
+    torch.manual_seed(0)
+    w, v = torch.randn(32, 16, 3, 3), torch.randn(32, 32, 3, 3)
+
+    def net(n, where):
+        x = torch.linspace(-1, 1, 4 * 16 * n * (n + 2)).reshape(4, 16, n, n + 2).to(where)
+        weights = [t.clone().to(where).requires_grad_() for t in (w, v)]
+        y = F.conv2d(F.conv2d(x, weights[0], None, 1, 1).relu(), weights[1], None, 2, 1)
+        (y * 0.1).square().mean().backward()
+        return [t.cpu() for t in (y.detach(), *(t.grad for t in weights))]
+
+    built = []
+    for n in (40, 56, 48, 64, 44, 52):
+        torch.lazy.reset_stats()
+        for a, b in zip(net(n, device), net(n, "cpu"), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3 * b.abs().max().item())
+        stats = torch.lazy.stats()
+        built.append(stats["kernels_built"])
+        assert stats["host_ops"] == 0
+        assert stats["extern_calls"] == (5 if library(0) else 0)
+    assert built[3:] == [0, 0, 0]

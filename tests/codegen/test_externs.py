@@ -117,3 +117,34 @@ def test_a_call_may_read_what_the_call_before_it_wrote():
     result, (first, second) = planned(build(write))
     assert result.launches == [first, second]
     assert second.tensors[1] == first.tensors[0], "the executor must not run them side by side"
+
+
+def halves(c: Case) -> tuple[Arr, Arr]:
+    """Two matrices of bf16."""
+    return tuple(c.input(np.zeros(shape, np.uint16), "bf16") for shape in ((512, 64), (64, 512)))  # type: ignore[return-value]
+
+
+def test_an_op_that_widens_halves_and_rounds_at_its_end_multiplies_the_halves():
+    def write(c):
+        a, b = halves(c)
+        c.output((matmul(a.to("f32"), b.to("f32")) * 2.0 + 1.0).to("bf16"))
+
+    result, (call,) = planned(build(write), "matmul")
+    assert {t.dtype for t in call.tensors} == {"bf16"} and len(result.launches) == 2
+
+
+def test_what_a_script_widens_itself_stays_wide():
+    def stored_wide(c):
+        a, b = halves(c)
+        c.output(matmul(a.to("f32"), b.to("f32")) * 2.0)
+
+    def rounded_by_another_op(c):
+        a, b = halves(c)
+        c.graph.origin = 1
+        product = matmul(a.to("f32"), b.to("f32"))
+        c.graph.origin = 2
+        c.output((product - 1.0).to("bf16"))
+
+    for write in (stored_wide, rounded_by_another_op):
+        _, (call,) = planned(build(write), "matmul")
+        assert {t.dtype for t in call.tensors} == {"f32"}

@@ -1,4 +1,5 @@
-"""Convolutions of a CPU device run in the host's library, as extern entries: same numbers, counted, nothing else."""
+"""Convolutions of a CPU device, and products of bf16 where the host has instructions for these, run in the host's
+library, as extern entries: same numbers, counted, nothing else."""
 
 import pytest
 import torch
@@ -58,8 +59,9 @@ def test_an_output_padding_of_a_stride_or_more_stays_generated(agrees):
 
 
 @pytest.mark.parametrize("kernel", [1, 3], ids=["one much the smaller", "alike"])
-def test_calls_side_by_side_are_shared_among_the_threads(device, agrees, kernel):
+def test_calls_side_by_side_are_shared_among_the_threads(device, agrees, kernel, monkeypatch):
     """Two independent convolutions, and both of their gradients, beside each other: whole, or in parts"""
+    monkeypatch.setattr("lazy_backend.variants.MAX_COMPILED", 1000)
     x, w, v = torch.randn(4, 64, 32, 32), torch.randn(128, 64, 3, 3), torch.randn(128, 64, kernel, kernel)
 
     def program(where):
@@ -71,3 +73,31 @@ def test_calls_side_by_side_are_shared_among_the_threads(device, agrees, kernel)
     before = torch.lazy.stats()["extern_calls"]
     agrees(program, rtol=1e-4, atol=1e-3)
     assert torch.lazy.stats()["extern_calls"] - before == (6 if library(0) and device != "cpu" else 0)
+
+
+FAST_HALVES = torch.cpu.get_capabilities().get("amx_bf16", False)
+
+
+@pytest.mark.parametrize("shape", [(256, 128, 512), (300, 129, 257), (3, 100, 128, 384)], ids=str)
+def test_layers_of_bf16_multiply_in_the_library_where_the_host_has_instructions_for_it(device, agrees, shape):
+    """a layer with a bias, whose sum rounds once more, and both of its gradients"""
+    *rows, ins, outs = shape
+    x, w, b = torch.randn(*rows, ins).bfloat16(), torch.randn(outs, ins).bfloat16(), torch.randn(outs).bfloat16()
+
+    def program(where):
+        inputs = [t.to(where).requires_grad_() for t in (x, w, b)]
+        y = F.linear(*inputs)
+        (y.float() * 0.01).square().sum().backward()
+        return y, *(t.grad for t in inputs)
+
+    before = torch.lazy.stats()["extern_calls"]
+    agrees(program, rtol=2e-2, atol=5e-2)
+    calls = torch.lazy.stats()["extern_calls"] - before
+    assert calls == (3 if library(0) and FAST_HALVES and device != "cpu" else 0)
+
+
+def test_few_rows_of_bf16_are_not_worth_a_call(device, agrees):
+    x, w = torch.randn(8, 1024).bfloat16(), torch.randn(1024, 1024).bfloat16()
+    before = torch.lazy.stats()["extern_calls"]
+    agrees(lambda where: x.to(where) @ w.to(where), rtol=2e-2, atol=1e-1)
+    assert torch.lazy.stats()["extern_calls"] == before
