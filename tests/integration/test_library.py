@@ -97,6 +97,7 @@ def test_layers_of_bf16_multiply_in_the_library_where_the_host_has_instructions_
 
 
 def test_few_rows_of_bf16_are_not_worth_a_call(device, agrees):
+    """8 rows: a generated kernel waits for no call"""
     x, w = torch.randn(8, 1024).bfloat16(), torch.randn(1024, 1024).bfloat16()
     before = torch.lazy.stats()["extern_calls"]
     agrees(lambda where: x.to(where) @ w.to(where), rtol=2e-2, atol=1e-1)
