@@ -104,6 +104,14 @@ def test_some_places_of_the_order(name: str, descending: bool, device: dict[str,
         assert len(made.launches) == 1 + merges.get(name, 0)
 
 
+@pytest.mark.parametrize("is_cpu", [True, False])
+def test_places_are_found_where_vectors_are_shorter_than_a_key(is_cpu: bool) -> None:
+    def write(c: Case) -> None:
+        c.output(c.input(ordered("i64", 3, 150)).sort(1, start=75, count=1)[1])
+
+    build(write).check(exact=True, is_cpu=is_cpu, vector_bytes=4)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i64", "i32", "i16", "i8", "u8", "bool"])
 @pytest.mark.parametrize("descending", [False, True])
 def test_places_are_selected_in_all_dtypes(dtype: str, descending: bool) -> None:
