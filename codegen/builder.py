@@ -164,6 +164,12 @@ class Builder:
             v = self.map(fn, low, high)
         return v if v.width == 1 else self.map(fn, self.lane(v, 0), self.lane(v, 1))
 
+    def any(self, v: V) -> V:
+        """Whether a lane holds."""
+        if v.width == 1:
+            return v
+        return self._value(f"vector.reduction <or>, {v.name} : {mlir_type('bool', v.width)} into i1", "bool")
+
     def select(self, c: V, a: Operand, b: Operand) -> V:
         """a where c, else b. c may be a scalar while a and b are vectors."""
         a, b = self._alike(a, b)
@@ -340,9 +346,7 @@ class Builder:
     def rarely(self, cond: V, usual: Sequence[V], rare: Callable[[], Sequence[V]]) -> list[V]:
         """`usual`, but what `rare` builds in the lanes where cond holds; skipped where it holds in none."""
         types = ", ".join(mlir_type(v.dtype, v.width) for v in usual)
-        taken = cond
-        if cond.width > 1:
-            taken = self._value(f"vector.reduction <or>, {cond.name} : {mlir_type('bool', cond.width)} into i1", "bool")
+        taken = self.any(cond)
         results = [V(self, self._name(), v.dtype, v.width) for v in usual]
         with self._region(f"{', '.join(v.name for v in results)} = scf.if {taken.name} -> ({types}) {{"):
             chosen = [self.select(cond, a, b) for a, b in zip(rare(), usual, strict=True)]

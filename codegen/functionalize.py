@@ -409,7 +409,7 @@ def found_below(index: Value) -> float:
     if node.op in ("argmax", "argmin"):
         return node.inputs[0].shape[node.attrs["dims"][0]]
     if node.op == "sort" and index.index == 1:
-        return index.shape[node.attrs["dim"]]
+        return node.inputs[0].shape[node.attrs["dim"]]
     if node.op == "nonzero":
         return max(node.inputs[0].shape)
     return index.shape[0] if node.op == "iota" else math.inf

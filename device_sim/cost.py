@@ -342,7 +342,8 @@ def core_op_work(
     elif name == "convolution":
         count = 2 * made * math.prod(inputs[1].sizes[1:])
     elif name == "sort":
-        count = made * max(1, made.bit_length())
+        count = math.prod(inputs[0].sizes)
+        count *= max(1, count.bit_length())
     else:
         count = max((math.prod(t.sizes) for t in inputs), default=0)
     return Work({dtype: float(count)}, float(sum(map(nbytes, (*outputs, *inputs)))), max(1, made // 256))

@@ -251,10 +251,15 @@ class Arr:
         """`cumsum`, `cumprod` or `logcumsumexp` along `d`."""
         return emit(op, (self,), self.shape, self.dtype, dim=self.dim(d))
 
-    def sort(self, d: int, descending: bool = False, stable: bool = True) -> tuple[Arr, ...]:
-        """(values, positions)."""
-        specs = [(self.shape, self.dtype), (self.shape, "i64")]
-        return emit_multi("sort", (self,), specs, dim=self.dim(d), descending=descending, stable=stable)
+    def sort(
+        self, d: int, descending: bool = False, stable: bool = True, start: int = 0, count: int | None = None
+    ) -> tuple[Arr, ...]:
+        """(values, positions) of all places of the order, or of `count` from `start` on."""
+        d = self.dim(d)
+        count = self.shape[d] if count is None else count
+        shape = (*self.shape[:d], count, *self.shape[d + 1 :])
+        order = {"descending": descending, "stable": stable, "start": start, "count": count}
+        return emit_multi("sort", (self,), [(shape, self.dtype), (shape, "i64")], dim=d, **order)
 
     # movement
     def gather(self, d: int, index: Arr) -> Arr:

@@ -198,12 +198,13 @@ def convolution(attrs: Attrs, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def sort(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Stable; nan counts as largest."""
+    """Some places of the order. Stable; nan counts as largest."""
     dim = attrs["dim"]
     if attrs["descending"]:  # reverse, sort, reverse: stable, nan first
         order = x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), dim, kind="stable"), dim)
     else:
         order = np.argsort(x, dim, kind="stable")
+    order = order.take(range(attrs["start"], attrs["start"] + attrs["count"]), dim)
     return np.take_along_axis(x, order, dim), order
 
 

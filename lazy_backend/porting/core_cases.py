@@ -168,8 +168,13 @@ ROWS: dict[str, Row] = {
     "sort": (
         (*NUMBERS,),
         lambda m: [
-            ((m(4, 33, low=-100, high=100),), (m.dtype, "i64"), {"dim": 1, "descending": d, "stable": True})
+            (
+                (m(4, 33, low=-100, high=100),),
+                (m.dtype, "i64"),
+                {"dim": 1, "descending": d, "stable": True, "start": start, "count": count},
+            )
             for d in (False, True)
+            for start, count in ((0, 33), (0, 5), (20, 1))
         ],
     ),
     "searchsorted": (

@@ -74,20 +74,23 @@ def _argsort(self, dim=-1, descending=False, stable=True):
 def _topk(self, k, dim=-1, largest=True, sorted=True):
     if self.ndim == 0:
         return (self, A.full((), 0, "i64")) if k else (A.full((0,), 0, self.dtype), A.full((0,), 0, "i64"))
-    values, at = sorted_(self, dim, largest)
-    return values.slice(dim, 0, k), at.slice(dim, 0, k)
+    if self.numel and k:
+        return self.sort(dim, largest, count=k)
+    d = self.dim(dim)
+    shape = (*self.shape[:d], k, *self.shape[d + 1 :])
+    return A.full(shape, 0, self.dtype), A.full(shape, 0, "i64")
 
 
 def _pick(x: Arr, dim: int, rank: Any, keepdim: bool) -> tuple[Arr, Arr]:
     """(value, position) at place `rank` (number or array with the reduced dim of size 1) of the sorted order."""
     if x.ndim == 0:
         return x, A.full((), 0, "i64")
-    values, at = x.sort(dim)
     d = x.dim(dim)
     if isinstance(rank, Arr):
+        values, at = x.sort(d)
         value, place = values.gather(d, rank), at.gather(d, rank)
     else:
-        value, place = values.window(d, rank, 1), at.window(d, rank, 1)
+        value, place = x.sort(d, start=rank, count=1)
     return (value, place) if keepdim else (value.squeeze(d), place.squeeze(d))
 
 
@@ -104,11 +107,14 @@ def _nan_count(x: Arr, dim: int) -> Arr:
 def _median_dim(self, dim, keepdim=False):
     if self.ndim == 0:
         return self, A.full((), 0, "i64")
-    last = self.shape[self.dim(dim)] - 1
+    d = self.dim(dim)
+    value, place = _pick(self, d, (self.shape[d] - 1) // 2, keepdim)
     if not self.is_float:
-        return _pick(self, dim, last // 2, keepdim)
-    nans = _nan_count(self, dim)
-    return _pick(self, dim, where(nans > 0, -nans + (last + 1), last // 2), keepdim)
+        return value, place
+    at = self.arg("argmax", d, True)  # the first NaN, if there is one
+    top = self.gather(d, at)
+    at, top = (at, top) if keepdim else (at.squeeze(d), top.squeeze(d))
+    return where(top.ne(top), top, value), where(top.ne(top), at, place)
 
 
 @rule("nanmedian.dim")

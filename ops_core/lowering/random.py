@@ -251,11 +251,7 @@ def _multinomial(self, num_samples, seed, offset, replacement=False):
     if keyed:
         u = open_uniform(rows.shape, seed, offset, rows.dtype)
         keys = where(rows > 0, A.map_("log", u) / rows, -math.inf)
-        out = (
-            keys.arg("argmax", 1, True)
-            if num_samples == 1
-            else keys.sort(1, descending=True)[1].slice(1, 0, num_samples)
-        )
+        out = keys.arg("argmax", 1, True) if num_samples == 1 else keys.sort(1, descending=True, count=num_samples)[1]
     else:
         total = rows.scan("cumsum", 1)
         draws = uniform((rows.shape[0], num_samples), seed, offset, rows.dtype) * total.slice(1, rows.shape[1] - 1)

@@ -92,6 +92,9 @@ PROGRAMS = {
         lambda x: F.scaled_dot_product_attention(x, x * 0.5, x + 1, is_causal=True)
     ),
     "cumulative sum, sort": lambda n: lambda x: x.cumsum(2) + x.sort(dim=2)[0],
+    "places of an order": lambda n: (
+        lambda x: x.topk(5, 2)[0].sum(2) + x.kthvalue(n // 3, 2)[0] + x.median(2)[0] + x.topk(n // 2, 2)[0].prod(2)
+    ),
     "reductions along both": lambda n: lambda x: x.softmax(2) * x.amax(-1, keepdim=True) / x.var(2, keepdim=True),
     "views": lambda n: lambda x: torch.cat([x.transpose(2, 3).flatten(2), x[:, :, 1:-1, ::2].flatten(2)], 2).roll(3, 2),
     "gather": lambda n: lambda x: x.gather(2, torch.arange(n, device=x.device).flip(0)[:, None].expand(1, 2, n, 16)),

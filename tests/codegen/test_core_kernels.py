@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +56,84 @@ def test_sort_puts_nan_last() -> None:
         c.output(c.input(data).sort(0, True)[1])
 
     build(write).check(exact=True)
+
+
+def ordered(dtype: str, *shape: int) -> np.ndarray:
+    """Values in which ties are frequent, with both zeros, infinities and NaN, or the ends of an integer's range."""
+    if dtype == "bool":
+        return RANDOM.integers(0, 2, shape).astype(bool)
+    if dtype in ("f16", "bf16", "f32", "f64"):
+        special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan])
+        data = np.where(RANDOM.random(shape) < 0.2, RANDOM.choice(special, shape), RANDOM.integers(-9, 9, shape) / 4)
+        return data.astype(numerics.numpy_dtype(dtype))
+    ends = np.iinfo(numerics.numpy_dtype(dtype))
+    few, all_ = RANDOM.integers(0, 9, shape), RANDOM.integers(ends.min, ends.max, shape, ends.dtype, True)
+    return np.where(RANDOM.random(shape) < 0.5, few.astype(ends.dtype), all_)
+
+
+PLACES = {
+    "first": ((7, 100), 1, 0, 1),
+    "few": ((7, 100), 1, 0, 5),
+    "as many as are inserted": ((3, 500), 1, 0, 64),
+    "more than are inserted": ((3, 500), 1, 0, 65),
+    "all but one": ((3, 100), 1, 0, 99),
+    "all": ((3, 100), 1, 0, 100),
+    "one in the middle": ((5, 333), 1, 166, 1),
+    "the last": ((5, 48), 1, 47, 1),
+    "of columns": ((70, 3), 0, 0, 9),
+    "within": ((2, 130, 5), 1, 60, 1),
+    "of one row": ((20000,), 0, 0, 50),
+    "some in the middle": ((3, 100), 1, 40, 20),
+    "of a block": ((5, 16), 1, 3, 4),
+}
+
+
+@pytest.mark.parametrize("device", [{}, {"is_cpu": False, "max_work_group_size": 64}], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("name", PLACES)
+def test_some_places_of_the_order(name: str, descending: bool, device: dict[str, Any]) -> None:
+    shape, dim, start, count = PLACES[name]
+
+    def write(c: Case) -> None:
+        for result in c.input(ordered("f32", *shape)).sort(dim, descending, start=start, count=count):
+            c.output(result)
+
+    made = build(write).check(exact=True, **device)
+    if not device and name != "all":
+        merges = {"more than are inserted": 4, "all but one": 4, "some in the middle": 3}
+        assert len(made.launches) == 1 + merges.get(name, 0)
+
+
+@pytest.mark.parametrize("is_cpu", [True, False])
+def test_places_are_found_where_vectors_are_shorter_than_a_key(is_cpu: bool) -> None:
+    def write(c: Case) -> None:
+        c.output(c.input(ordered("i64", 3, 150)).sort(1, start=75, count=1)[1])
+
+    build(write).check(exact=True, is_cpu=is_cpu, vector_bytes=4)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i64", "i32", "i16", "i8", "u8", "bool"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_places_are_selected_in_all_dtypes(dtype: str, descending: bool) -> None:
+    def write(c: Case) -> None:
+        x = c.input(ordered(dtype, 3, 150), dtype)
+        for start, count in ((0, 5), (75, 1), (0, 70)):
+            for result in x.sort(1, descending, start=start, count=count):
+                c.output(result)
+
+    build(write).check(exact=True)
+
+
+def test_a_selection_is_fused_with_what_is_around() -> None:
+    """also where the rows are no neighbours in memory"""
+
+    def write(c: Case) -> None:
+        x = c.view(c.slot(floats(90 * 33)), (33, 90), (1, 33))
+        values, places = (x * 2.0).sort(1, True, start=0, count=7)
+        c.output(values + 1.0)
+        c.output(places * 3)
+
+    build(write).check(1, exact=True)
 
 
 @pytest.mark.parametrize("right", [False, True])

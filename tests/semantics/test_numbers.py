@@ -77,6 +77,33 @@ def test_nan_in_reductions(agrees, op):
     agrees(lambda device: getattr(torch, op)(values.to(device), dim=1))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8], ids=str)
+def test_places_of_an_order(agrees, dtype):
+    """distinct values, so that positions are defined; rows longer than what is sorted whole"""
+    values = torch.stack([torch.randperm(200) for _ in range(3)]).sub(0 if dtype is torch.uint8 else 100).to(dtype)
+
+    def program(device):
+        x = values.to(device)
+        places = [x.topk(k, largest=largest) for k in (0, 1, 7, 64, 100, 200) for largest in (True, False)]
+        places += [x.kthvalue(k) for k in (1, 60, 200)]
+        return *places, x.median(1), x.median(), x.t().topk(3, 0), x.flatten().topk(1), x[0].kthvalue(9, keepdim=True)
+
+    agrees(program)
+
+
+@pytest.mark.parametrize("reals", [0, 1, 30, 99, 100])
+def test_nan_stands_last_in_an_order(agrees, reals):
+    values = torch.randperm(100).float()
+    values = torch.stack([values, torch.where(values < reals, values, NAN)])
+
+    def program(device):
+        x = values.to(device)
+        middle, at = x.median(1)
+        return x.topk(40)[0], x.topk(40, largest=False)[0], x.kthvalue(31)[0], middle, at, x.nanmedian(1)[0], x.median()
+
+    agrees(program)
+
+
 def test_integers_wrap(agrees):
     def program(device):
         big = torch.tensor([2**31 - 1, -(2**31)], dtype=torch.int32).to(device)
