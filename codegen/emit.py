@@ -142,17 +142,22 @@ class Emitter:
         def apart() -> V:
             return k.load(buf, self._safe(guard, self.address(offset, expr, lanes=True)))
 
-        if step not in (1, -1):
+        if step not in (1, -1, 2):
             return apart()
-        first = self.address(offset, expr if step == 1 else expr - (self.width - 1))
+        first, width = self.address(offset, expr if step != -1 else expr - (self.width - 1)), self.width
 
         def whole() -> V:
-            loaded = k.load(buf, first, self.width)
-            return loaded if step == 1 else k.shuffle(loaded, loaded, range(self.width)[::-1])
+            loaded = k.load(buf, first, width)
+            if step == 1:
+                return loaded
+            if step == -1:
+                return k.shuffle(loaded, loaded, range(width)[::-1])
+            last = k.load(buf, first + (width - 1), width)  # begins one early, so that it ends with the last lane
+            return k.shuffle(loaded, last, [2 * i + (2 * i >= width) for i in range(width)])
 
         if guard is None:
             return whole()
-        zeros = k.const(0, registers(buf.dtype), self.width)
+        zeros = k.const(0, registers(buf.dtype), width)
 
         def partly() -> V:
             """Lane by lane only where an edge goes through the vector: cat, roll and padding copy vectors but there."""
