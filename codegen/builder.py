@@ -343,18 +343,29 @@ class Builder:
             yield
         self._close()
 
-    def rarely(self, cond: V, usual: Sequence[V], rare: Callable[[], Sequence[V]]) -> list[V]:
-        """`usual`, but what `rare` builds in the lanes where cond holds; skipped where it holds in none."""
-        types = ", ".join(mlir_type(v.dtype, v.width) for v in usual)
-        taken = self.any(cond)
-        results = [V(self, self._name(), v.dtype, v.width) for v in usual]
-        with self._region(f"{', '.join(v.name for v in results)} = scf.if {taken.name} -> ({types}) {{"):
-            chosen = [self.select(cond, a, b) for a, b in zip(rare(), usual, strict=True)]
-            self._line(f"scf.yield {', '.join(v.name for v in chosen)} : {types}")
-        self._line("} else {")
-        self._line(f"  scf.yield {', '.join(v.name for v in usual)} : {types}")
+    def either(self, cond: V, yes: Callable[[], Sequence[V]], no: Callable[[], Sequence[V]]) -> list[V]:
+        """The values that one of the two builds, under a scalar condition; the other is skipped."""
+        head = len(self._lines)
+        with self._region(""):
+            values = yes()
+            types = ", ".join(mlir_type(v.dtype, v.width) for v in values)
+            self._line(f"scf.yield {', '.join(v.name for v in values)} : {types}")
+        results = [V(self, self._name(), v.dtype, v.width) for v in values]
+        names = ", ".join(v.name for v in results)
+        self._lines[head] = "  " * self._depth + f"{names} = scf.if {cond.name} -> ({types}) {{"
+        with self._region("} else {"):
+            others = self._matching(no(), values)
+            self._line(f"scf.yield {', '.join(v.name for v in others)} : {types}")
         self._close()
         return results
+
+    def rarely(self, cond: V, usual: Sequence[V], rare: Callable[[], Sequence[V]]) -> list[V]:
+        """`usual`, but what `rare` builds in the lanes where cond holds; skipped where it holds in none."""
+
+        def chosen() -> list[V]:
+            return [self.select(cond, a, b) for a, b in zip(rare(), usual, strict=True)]
+
+        return self.either(self.any(cond), chosen, lambda: usual)
 
     def finish(self) -> Mlir:
         """The text of a module that holds the kernel as one `gpu.func`, for `codegen.printer.print_kernel`."""
@@ -446,7 +457,7 @@ class Builder:
 
     def _matching(self, values: Sequence[V], init: Sequence[V]) -> list[V]:
         if [(v.dtype, v.width) for v in values] != [(v.dtype, v.width) for v in init]:
-            raise TypeError(f"a loop that carries {list(init)} yields {list(values)}")
+            raise TypeError(f"a loop or branch that carries {list(init)} yields {list(values)}")
         return list(values)
 
     def _fold(self, fn: str, values: list[V]) -> V | None:

@@ -55,9 +55,9 @@ class Emitter:
         self._scopes: list[dict[int, V]] = [{}]
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
-        """What is emitted inside is not seen after: the body of a loop or branch."""
-        self._scopes.append({})
+    def scope(self, known: dict[int, V] | None = None) -> Iterator[None]:
+        """What is emitted inside is not seen after: the body of a loop or branch. known: what is seen there already."""
+        self._scopes.append({} if known is None else known)
         yield
         self._scopes.pop()
 
@@ -138,25 +138,38 @@ class Emitter:
         if not self._varies(expr) and (guard is None or guard.width == 1):
             return k.load(buf, self._safe(guard, self.address(offset, expr)))
         step = self._step(expr)
-        if step in (1, -1) and (guard is None or guard.width == 1):
-            first = self.address(offset, expr if step == 1 else expr - (self.width - 1))
-            loaded = self._guarded(buf, first, guard)
-            return loaded if step == 1 else k.shuffle(loaded, loaded, range(self.width)[::-1])
-        return k.load(buf, self._safe(guard, self.address(offset, expr, lanes=True)))
+
+        def apart() -> V:
+            return k.load(buf, self._safe(guard, self.address(offset, expr, lanes=True)))
+
+        if step not in (1, -1, 2):
+            return apart()
+        first, width = self.address(offset, expr if step != -1 else expr - (self.width - 1)), self.width
+
+        def whole() -> V:
+            loaded = k.load(buf, first, width)
+            if step == 1:
+                return loaded
+            if step == -1:
+                return k.shuffle(loaded, loaded, range(width)[::-1])
+            last = k.load(buf, first + (width - 1), width)  # begins one early, so that it ends with the last lane
+            return k.shuffle(loaded, last, [2 * i + (2 * i >= width) for i in range(width)])
+
+        if guard is None:
+            return whole()
+        zeros = k.const(0, registers(buf.dtype), width)
+
+        def partly() -> V:
+            """Lane by lane only where an edge goes through the vector: cat, roll and padding copy vectors but there."""
+            if guard.width == 1:
+                return whole()
+            return k.either(k.any(~guard), lambda: [apart()], lambda: [whole()])[0]
+
+        return k.either(k.any(guard), lambda: [partly()], lambda: [zeros])[0]
 
     def _safe(self, guard: V | None, at: V) -> V:
         """An address that may be read even where the guard does not hold: then the buffer's first element."""
         return at if guard is None else self.k.select(guard, at, self.k.const(0, "index", at.width))
-
-    def _guarded(self, buf: Buf, at: V, guard: V | None) -> V:
-        """A vector, or zeros without reading where the guard does not hold: a loop of at most one turn."""
-        k = self.k
-        if guard is None:
-            return k.load(buf, at, self.width)
-        zeros = k.const(0, registers(buf.dtype), self.width)
-        with k.for_(0, k.select(guard, k.const(1, "index"), 0), init=[zeros]) as loop:
-            loop.yield_(k.load(buf, at, self.width))
-        return loop.results[0]
 
     def _const(self, instr: Instr) -> V:
         return self.k.const(instr.data[0], instr.dtype)
@@ -170,11 +183,18 @@ class Emitter:
     def _inside(self, instr: Instr) -> V:
         expr, lo, hi = instr.data
         low, high = expr.bounds
-        at = self.index(expr, self._varies(expr))
+        at = self.index(expr, self._varies(expr) and not self._uniform(expr, lo, hi))
         tests = [at >= self.size(lo)] * (low < lo) + [at < self.size(hi)] * (high >= hi)
         if not tests:  # simplification may have narrowed the index since the test was written
             return self.k.const(True, "bool")
         return tests[0] if len(tests) == 1 else tests[0] & tests[1]
+
+    def _uniform(self, expr: Expr, lo: int, hi: int) -> bool:
+        """Whether all lanes of a vector lie on the same side of both bounds: bounds at which vectors start."""
+        assert self.vector is not None
+        edges = expr.const - lo, expr.const - hi, *(f for atom, f in expr.terms if atom != self.vector)
+        whole = multiple(self.vector.size, self.width) and all(multiple(n, self.width) for n in edges)
+        return whole and expr.coefficient(self.vector) == 1 and not expr.dynamic(self.vector)
 
     def _map(self, instr: Instr) -> V:
         k, fn = self.k, instr.data[0]

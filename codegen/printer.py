@@ -36,12 +36,16 @@ def print_kernel(mlir_text: str, dialect: str) -> str:
     return lang.header + functions(printer.needed, dialect) + "".join(printer.out)
 
 
-def some_loop(block: Any) -> bool:
-    """Whether only some work-items loop: over a row's last elements, or where the last items have no row."""
+def some_branch(block: Any) -> bool:
+    """Whether only some work-items loop, over a row's last elements or where the last items have no row, or load.
+
+    benchmarks: stencil, lengths; cat of two (2048, 1000) floats 1.3 ms, 0.9 ms whole.
+    """
     for op in block.operations:
-        inner = [b for region in op.operation.regions for b in region.blocks]
-        loops = any(o.operation.name == "scf.for" for b in inner for o in b.operations)
-        if (loops and op.operation.name == "scf.if") or any(map(some_loop, inner)):
+        o = op.operation
+        inner = [b for region in o.regions for b in region.blocks]
+        loops = any(part.operation.name == "scf.for" for b in inner for part in b.operations)
+        if (o.name == "scf.if" and (loops or len(o.results))) or any(map(some_branch, inner)):
             return True
     return False
 
@@ -140,7 +144,7 @@ class Printer:
             self.line(line)
         self.block(block)
         self.out.append("}\n")
-        if set(sizes) == {1} or (some_loop(block) and any(t.width > 1 for t in self.types.values())):
+        if set(sizes) == {1} or (some_branch(block) and any(t.width > 1 for t in self.types.values())):
             self.out.insert(before, lang.whole)
 
     def argument_count(self, f: Any) -> int:

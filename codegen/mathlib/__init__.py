@@ -7,7 +7,7 @@ the exact value, are in `BOUNDS`, and tests/codegen/test_mathlib.py holds them: 
 float32 for functions of one argument.
 
 Polynomials are minimax fits whose coefficients were rounded to float32 one after the other, the rest refitted.
-float64 is left to the language's builtins.
+float64 has `exp`, to one ulp, and what is made of other functions; the rest is left to the language's builtins.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codegen.builder import Builder, V
 from codegen.mathlib.exponential import LN_2_HIGH, LN_2_LOW, clamp, log, reduce_exp, reduce_log, scale
-from codegen.mathlib.table import INF, NAN, copysign, define, fma, polynomial
+from codegen.mathlib.table import INF, NAN, copysign, define, fma, polynomial, power_of_two
 from codegen.mathlib.trigonometric import cos_core, sin_core
 
 PI = 3.141592653589793
@@ -61,8 +61,8 @@ def erf(k: Builder, x: V) -> V:
     """A polynomial up to 1, beyond it 1 - erfc."""
     size = k.map("abs", x)
     small = fma(k, size, polynomial(k, size * size, ERF), size)
-    tail, n = reduce_exp(k, polynomial(k, clamp(k, size, 0.0, 4.1), LOG_ERFC))
-    large = 1.0 - scale(k, tail + 1.0, n)
+    tail, n = reduce_exp(k, polynomial(k, k.select(size > 4.1, 4.1, size), LOG_ERFC))
+    large = 1.0 - (tail + 1.0) * power_of_two(k, n)  # n is -28 or more
     return copysign(k, k.select(size < 1.0, small, large), x)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from codegen.builder import Builder, Operand, V
 
@@ -13,7 +14,17 @@ INF = float("inf")
 NAN = float("nan")
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
-ROUND = 1.5 * 2**23  # added to |x| < 2^22 it leaves the nearest integer in the low bits
+
+
+class Format(NamedTuple):
+    """A float type: the integer of its width, bits of its fraction, what its exponent is off by."""
+
+    integer: str
+    fraction: int
+    bias: int
+
+
+FORMATS = {"f32": Format("i32", 23, 127), "f64": Format("i64", 52, 1023)}
 
 
 def define(fn: str, *elements: str) -> Callable[[Expansion], Expansion]:
@@ -41,14 +52,21 @@ def polynomial(k: Builder, x: V, coefficients: tuple[float, ...]) -> V:
 
 
 def nearest(k: Builder, x: V, factor: float) -> tuple[V, V]:
-    """The integer nearest to x * factor, |x * factor| < 2^22, as f32 and as i32. A NaN gives a NaN and any integer."""
-    shifted = fma(k, x, factor, ROUND)
-    return shifted - ROUND, k.bitcast(shifted, "i32") - 0x4B400000
+    """The integer nearest to x * factor as a float and as an integer. A NaN gives a NaN and any integer.
+
+    For |x * factor| < 2^22, or 2^51 for f64: added to 1.5 * 2^23 it is in the low bits.
+    """
+    integer, fraction, bias = FORMATS[x.dtype]
+    high = 1.5 * 2.0**fraction
+    shifted = fma(k, x, factor, high)
+    return shifted - high, k.bitcast(shifted, integer) - ((bias + fraction << fraction) + (1 << fraction - 1))
 
 
 def power_of_two(k: Builder, n: V) -> V:
-    """2^n for an i32 n from -126 to 127."""
-    return k.bitcast((n << 23) + 0x3F800000, "f32")
+    """2^n for an i32 n from -126 to 127, or an i64 n from -1022 to 1023."""
+    dtype = "f32" if n.dtype == "i32" else "f64"
+    _, fraction, bias = FORMATS[dtype]
+    return k.bitcast((n << fraction) + (bias << fraction), dtype)
 
 
 def copysign(k: Builder, size: V, sign: V) -> V:

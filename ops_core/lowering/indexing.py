@@ -11,6 +11,7 @@ from typing import Any
 from ops_core import array as A
 from ops_core.array import Arr, where
 from ops_core.lowering.bounds import checked, clamp, wrap
+from ops_core.lowering.pointwise import floor_quotient
 from ops_core.lowering.promote import opmath, up
 from ops_core.lowering.registry import NotLowerable, rule
 
@@ -142,12 +143,8 @@ def _reduce_into(self: Arr, dim: int, index: Arr, src: Arr, reduce: str, include
     if reduce == "mean":
         count = _scatter(zeros if not include_self else A.full_like(zeros, 1), dim, index, ones, "add")
         count = A.map_("maximum", count, 1)
-        out = out / count.to(dtype) if self.is_float else _floor_quotient(out, count.to(dtype))
+        out = out / count.to(dtype) if self.is_float else floor_quotient(out, count.to(dtype))
     return out.to(self.dtype)
-
-
-def _floor_quotient(a: Arr, b: Arr) -> Arr:
-    return (a - A.map_("remainder", a, b)) / b
 
 
 def _index_along(x: Arr, dim: int, index: Arr, src: Arr) -> tuple[Arr, Arr]:

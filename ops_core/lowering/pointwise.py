@@ -173,9 +173,19 @@ def _mul(self, other):
     return self & other if self.kind == "b" else self * other
 
 
+def floor_quotient(a: Arr, b: Arr | float) -> Arr:
+    """The quotient of integers rounded down, by one division: `remainder` would be a second."""
+    b = b if isinstance(b, Arr) else A.full((), b, a.dtype)
+    quotient = a / b
+    if a.kind == "u":
+        return quotient
+    rest = a - quotient * b
+    return where(rest.ne(0) & (rest < 0).ne(b < 0), quotient - 1, quotient)
+
+
 def _floor_div(a: Arr, b: Arr | float) -> Arr:
     if not a.is_float:
-        return (a - A.map_("remainder", a, b)) / b
+        return floor_quotient(a, b)
     # as c10::div_floor_floating: exact for representable quotients
     b = b if isinstance(b, Arr) else A.full((), b, a.dtype)
     mod = A.map_("fmod", a, b)

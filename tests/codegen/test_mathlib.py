@@ -78,6 +78,26 @@ def test_bounds_of_two_arguments() -> None:
     assert ulps(apply("Intel", "atan2", y, x), exact).max() <= BOUNDS["atan2"]
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_exp_of_doubles(place: str) -> None:
+    """to one ulp, the same on scalars and vectors, right at the ends of its range"""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(-746, 710, QUICK), rng.normal(size=QUICK), rng.normal(size=QUICK) * 1e-9])
+    x[:12] = INF, -INF, NAN, 0.0, -0.0, 709.78, 709.79, -745.13, -745.14, -708.5, 1e300, -1e300
+    got = {width: np.empty_like(x) for width in (1, 8)}
+    for width, out in got.items():
+        text = elementwise(lambda k, v: k.map("exp", v), ("f64",), "f64", width)
+        run(place, text, (x.size // width,), None, x, out)
+    with np.errstate(all="ignore"):
+        exact = np.exp(x.astype(np.longdouble))
+        want = exact.astype(np.float64)
+        unit = np.ldexp(1.0, np.maximum(np.frexp(want)[1] - 53, -1074))
+        error = np.abs((got[1] - exact) / unit)
+    assert error[np.isfinite(want)].max() <= 1.0
+    assert np.array_equal(got[1][:12], want[:12], equal_nan=True)
+    assert np.array_equal(got[1], got[8], equal_nan=True)
+
+
 # (argument, value)
 INF, NAN, TINY = np.inf, np.nan, 1e-45
 SPECIAL = {

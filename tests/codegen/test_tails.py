@@ -50,6 +50,47 @@ def test_what_is_left_of_a_row_goes_in_shorter_vectors():
     assert parts == ([(0, 8, 8), (8, 12, 4), (12, 13, 1)], [(96, 104, 8)], [])
 
 
+def test_what_is_left_of_a_block_of_vectors_goes_in_single_ones_first():
+    assert tail(200, 16, 64) == [(192, 200, 8)] and tail(177, 16, 64) == [(128, 176, 16), (176, 177, 1)]
+    assert tail(128, 16, 64) == [] and tail(100, 8, 32) == [(96, 100, 4)] and tail(24, 8, 16) == [(16, 24, 8)]
+
+
+COLUMNS = {
+    "sum": lambda x: x.sum(1),
+    "sum and bias": lambda x: (x + x[0, 0]).relu().sum(1) * x[0, 1],
+    "positions": lambda x: torch.stack([x.argmax(1), x.argmin(1)]),
+    "of half": lambda x: x.bfloat16().amax(1).float(),
+    "of doubles": lambda x: x.double().sum(1),
+    "two results": lambda x: torch.stack([x.sum(1), x.amin(1)]),
+    "of a part": lambda x: torch.cat([x, x[:, :3]], 1)[:, 2:, 1:].sum(1),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_every_number(device, name):
+    """several vectors of columns a walk, one, and what is left; each summed in the order of its rows"""
+    for n in (*range(60, 72), 128, 145, 200):
+        x = torch.arange(40.0 * 5 * n).mul(2.4).sin().mul(5).round().div(4).reshape(40, 5, n)
+        assert torch.equal(COLUMNS[name](x.to(device)).cpu(), COLUMNS[name](x)), n
+
+
+EDGES = {
+    "cat": lambda x: torch.cat([x, x[:, 1:] + 1, x], 1),
+    "cat of halves": lambda x: torch.cat([-x.bfloat16(), x.bfloat16()], 1),
+    "roll": lambda x: x.roll(5, 1) + x.roll(-3, 1),
+    "pad": lambda x: torch.nn.functional.pad(x, (1, 2)),
+    "flipped and padded": lambda x: torch.nn.functional.pad(x.flip(1), (3, 0)),
+    "rotated": lambda x: x + torch.cat([-x[:, x.shape[1] // 2 :], x[:, : x.shape[1] // 2]], 1),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_edges_within_vectors_and_between_them(device, name):
+    for n in (*range(1, 36), 64, 96):
+        x = torch.arange(6.0 * n).mul(2.4).sin().reshape(6, n)
+        assert torch.equal(EDGES[name](x.to(device)).cpu(), EDGES[name](x)), n
+
+
 ROWS = {
     "softmax": lambda x: x.softmax(-1),
     "sum and extremes": lambda x: torch.stack([x.sum(-1), x.amax(-1), x.prod(-1)]),
