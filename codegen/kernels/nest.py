@@ -36,11 +36,11 @@ TILE = 16
 # Work-groups per compute unit below which groups get smaller, so that all units have work.
 GROUPS_PER_UNIT = 4
 # Vectors of neighbouring columns that one walk down the rows combines: 64 bytes of a row at a time are slow to fetch,
-# since rows are pages apart. benchmarks: the sum over the rows of (8192, 768) floats, a bias's gradient, takes 4.1 ms
-# with 1, 2.0 with 2, 1.2 with 4, 1.7 with 8 (eager CPU 2.0).
+# since rows are pages apart. benchmarks: the sum over the rows of (8192, 768) floats, a bias's gradient, took 4.1 ms
+# with 1, 2.0 with 2, 1.2 with 4, 1.7 with 8 in single runs on a busy machine: 4 beat 1 in all, 8 in some.
 COLUMNS = 4
 # Accumulators and operations of such a walk, at most: registers hold the ones; the others take long to compile and hide
-# how slowly rows come.
+# how slowly rows come. Reasoned, not measured.
 MAX_ACCUMULATORS, MAX_WALK_OPS = 8, 128
 # Lanes of the vectors that take what is left of a row before single elements do, which take about as long each: softmax
 # of 70 spent more than half of its time on the last 6. benchmarks: lengths.
