@@ -150,7 +150,7 @@ class _Sort:
             bit = k.const(1, self.key) << k.cast(bits - 1 - loop.iv, self.key)
             open_ = ((rest & bit) != 0) & (end - below > 1)
             middle = low | bit
-            # Not unrolled by name: of a row of 20,000, whose length it knows, Intel's compiler unrolls all and does not end.
+            # Asked to unroll a row of 20,000, whose length it knows, Intel's compiler unrolls it all, and does not end.
             with k.for_(
                 0, k.select(open_, self.padded, zero), self.width, init=[k.const(0, self.key, self.width)]
             ) as inner:
