@@ -208,30 +208,35 @@ def _triangle(x: Arr, keep: Any) -> Arr:
 
 @rule("tril_indices")
 def _tril_indices(row, col, offset=0, dtype=torch.int64):
-    pairs = [(r, c) for r in range(row) for c in range(max(0, min(col, r + offset + 1)))]
-    return _pairs(pairs, dtype)
+    return _triangle_indices(row, col, offset + 1, False, dtype)
 
 
 @rule("triu_indices")
 def _triu_indices(row, col, offset=0, dtype=torch.int64):
-    pairs = [(r, c) for r in range(row) for c in range(min(col, max(0, r + offset)), col)]
-    return _pairs(pairs, dtype)
+    return _triangle_indices(row, col, offset, True, dtype)
 
 
-def _pairs(pairs: list[tuple[int, int]], dtype: torch.dtype) -> Arr:
-    """Rows and columns as a [2, n] tensor, by counting and comparing rather than by a table of constants."""
+def _triangle_indices(rows: int, columns: int, offset: int, upper: bool, dtype: torch.dtype | None) -> Arr:
+    """[2, n]: row and column of each place before (upper: from) column `row + offset`, in order.
+
+    A place's row is found bit by bit: the last one that no more places precede. Nothing is a table of constants."""
+
+    def before(r: Arr) -> Arr:
+        """The places in the rows above r. Above `low` a row has none before its column, from `high` on all of them."""
+        low, high = (A.map_("minimum", r, max(0, edge - offset)) for edge in (0, columns))
+        left = ((high - low) * (low + high - 1) >> 1) + (high - low) * offset + (r - high) * columns
+        return r * columns - left if upper else left
+
+    starts = [min(max(r + offset, 0), columns) for r in range(rows)]
     name = name_of(dtype or torch.int64)
-    if not pairs:
-        return A.full((2, 0), 0, name)
-    starts: list[tuple[int, int, int]] = []  # (first position, row, first column) of each run of a row
-    for at, (r, c) in enumerate(pairs):
-        if not starts or starts[-1][1] != r:
-            starts.append((at, r, c))
-    i = A.iota(len(pairs))
-    row, column = A.full(i.shape, 0, "i64"), i
-    for at, r, c in starts:
-        inside = i >= at
-        row, column = where(inside, r, row), where(inside, i + (c - at), column)
+    i = A.iota(sum(columns - start if upper else start for start in starts))
+    row = A.full(i.shape, 0, "i64")
+    for bit in reversed(range(max(rows - 1, 0).bit_length())):
+        later = row + (1 << bit)
+        row = where((later < rows) & (before(later) <= i), later, row)
+    column = i - before(row)
+    if upper:
+        column = column + A.map_("minimum", A.map_("maximum", row + offset, 0), columns)
     return A.stack([row, column], 0).to(name)
 
 

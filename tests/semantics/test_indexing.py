@@ -77,3 +77,9 @@ def test_what_does_not_fit_raises_at_the_call(device):
         x[MASK[:2].to(device)] = 1.0
     with pytest.raises(RuntimeError, match=r"shape mismatch|cannot be broadcast"):
         x[MASK.to(device)] = torch.ones(2, 5).to(device)
+
+
+@pytest.mark.parametrize("indices", [torch.tril_indices, torch.triu_indices])
+@pytest.mark.parametrize("rows, columns", [(0, 3), (1, 1), (1, 6), (7, 0), (5, 5), (16, 3), (3, 17)])
+def test_indices_of_a_triangle(agrees, indices, rows, columns):
+    agrees(lambda d: [indices(rows, columns, k, device=d) for k in (-30, -4, -1, 0, 1, 2, 30)])
