@@ -4,6 +4,7 @@
 #include <ATen/MetaFunctions.h>
 #include <ATen/TensorIterator.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace lazy {
@@ -47,6 +48,37 @@ std::vector<at::Tensor> foreach_pow(at::TensorList self, const at::Scalar& expon
   return results;
 }
 
+std::vector<at::Tensor> foreach_sqrt(at::TensorList self) {
+  std::vector<at::Tensor> results;
+  for (const auto& x : self) results.push_back(at::meta::sqrt(x));
+  return results;
+}
+
+// In place on lists that are alike there is nothing to infer. All others are the Meta kernel's, with its errors.
+void alike(at::TensorList self, at::ArrayRef<at::TensorList> others, at::ArrayRef<at::Scalar> values) {
+  bool fit = !self.empty() && std::ranges::none_of(values, [](const at::Scalar& value) { return value.isComplex(); });
+  for (const auto& other : others)
+    fit = fit && std::ranges::equal(self, other, [](const at::Tensor& a, const at::Tensor& b) {
+            return a.scalar_type() == b.scalar_type() && a.sizes().equals(b.sizes());
+          });
+  TORCH_CHECK_NOT_IMPLEMENTED(fit, "the Meta kernel knows");
+}
+
+void each_(at::TensorList self, at::TensorList other) { alike(self, {other}, {}); }
+void each_(at::TensorList self, const at::Scalar& value) { alike(self, {}, {value}); }
+void each_(at::TensorList self, at::TensorList other, const at::Scalar& value) { alike(self, {other}, {value}); }
+void each_(at::TensorList self, at::TensorList a, at::TensorList b, const at::Scalar& value) { alike(self, {a, b}, {value}); }
+
+void each_(at::TensorList self, at::ArrayRef<at::Scalar> values) {
+  TORCH_CHECK_NOT_IMPLEMENTED(self.size() == values.size(), "the Meta kernel says what is wrong");
+  alike(self, {}, values);
+}
+
+void each_(at::TensorList self, at::TensorList a, at::TensorList b, at::ArrayRef<at::Scalar> values) {
+  TORCH_CHECK_NOT_IMPLEMENTED(self.size() == values.size(), "the Meta kernel says what is wrong");
+  alike(self, {a, b}, values);
+}
+
 template <class Signature>
 Shape shape(Signature* function, bool any_dtype) {
   return {c10::KernelFunction::makeFromUnboxedRuntimeFunction(function), any_dtype};
@@ -86,7 +118,13 @@ std::unordered_map<std::string, Shape> table() {
   FLOATING(_log_softmax, _log_softmax) FLOATING(_log_softmax_backward_data, _log_softmax_backward_data)
   ANY(cat, cat) ANY(gather, gather) ANY(triu, triu_symint) ANY(tril, tril_symint)
   ROW(relu, relu, false) ROW(where_self, where, true) ROW(_safe_softmax, safe_softmax, false)
-  ROW(_foreach_pow_Scalar, foreach_pow, true)
+  ROW(_foreach_pow_Scalar, foreach_pow, true) ROW(_foreach_sqrt, foreach_sqrt, false)
+  // What the optimizers do to all parameters at once: the references take up to 1 ms a parameter.
+  ROW(_foreach_add__Scalar, each_, false) ROW(_foreach_add__List, each_, false) ROW(_foreach_mul__Scalar, each_, false)
+  ROW(_foreach_mul__List, each_, false) ROW(_foreach_div__List, each_, false) ROW(_foreach_div__ScalarList, each_, false)
+  ROW(_foreach_lerp__Scalar, each_, false)
+  ROW(_foreach_addcmul__Scalar, each_, false) ROW(_foreach_addcmul__ScalarList, each_, false)
+  ROW(_foreach_addcdiv__Scalar, each_, false) ROW(_foreach_addcdiv__ScalarList, each_, false)
 #undef ANY
 #undef FLOATING
 #undef ROW

@@ -67,6 +67,10 @@ WRONG = {
         out=(torch.zeros(3, device=d), torch.zeros(3, dtype=torch.float64, device=d)),
     ),
     "a multinomial into floats": lambda d: torch.multinomial(torch.ones(3, device=d), 2, out=torch.ones(2, device=d)),
+    "lists of other lengths": lambda d: torch._foreach_addcmul_(ones(d, 2, 3), ones(d, 2), ones(d, 2, 3)),
+    "lists of other sizes": lambda d: torch._foreach_mul_(ones(d, 2, 3), ones(d, 3, 2)),
+    "a number for only one of two": lambda d: torch._foreach_div_(ones(d, 2, 3), [2.0]),
+    "integers divided in place": lambda d: torch._foreach_div_([t.long() for t in ones(d, 2, 3)], ones(d, 2, 3)),
     "a multilabel loss of too few targets": lambda d: F.multilabel_margin_loss(
         torch.ones(5, 4, device=d), torch.zeros(4, dtype=torch.long, device=d)
     ),
@@ -82,6 +86,10 @@ WRONG = {
         torch.masked_select, d, torch.ones(3, dtype=torch.bool, device=d)
     ),
 }
+
+
+def ones(device, *sizes):
+    return [torch.ones(n, device=device) for n in sizes]
 
 
 def into_itself(function, device, *args):

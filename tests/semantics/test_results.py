@@ -24,12 +24,26 @@ OPS = {
     "cat": lambda x, y, i: (torch.cat([x, y], 1), torch.cat([x, x, i], 0), torch.cat([x.mT, y.mT], 1)),
     "gather": lambda x, y, i: (x.gather(1, i), x.triu(), x.tril(-1), torch.lerp(x, y, 0.3), torch.addcmul(x, x, y)),
     "in place": lambda x, y, i: (x.clone().add_(y), x.clone().mul_(2), x.clone().div_(y), x.clone().sub_(i)),
+    "lists in place": lambda x, y, i: adam([x.clone(), y[0].clone()], [y, x[0]]),
 }  # fmt: skip
 LAYOUTS = {
     "dense": lambda t: t, "transposed": lambda t: t.mT.contiguous().mT,
     "strided": lambda t: t.repeat(1, 1, 2)[:, :, ::2],
     "short": lambda t: t[:, :3], "expanded": lambda t: t[:1].expand_as(t),
 }  # fmt: skip
+
+
+def adam(parameters, gradients):
+    """A step as torch.optim.Adam(foreach=True) takes it."""
+    first, second = [g * 0.1 for g in gradients], [g * g for g in gradients]
+    torch._foreach_lerp_(first, gradients, 0.1)
+    torch._foreach_mul_(second, 0.999)
+    torch._foreach_addcmul_(second, gradients, gradients, 0.001)
+    sizes = torch._foreach_sqrt(second)
+    torch._foreach_div_(sizes, [0.5, 0.7])
+    torch._foreach_add_(sizes, 1e-8)
+    torch._foreach_addcdiv_(parameters, first, sizes, [-0.1, -0.2])
+    return (*parameters, *first, *second)
 
 
 def results(where, op, layout, n):
