@@ -40,6 +40,9 @@ MOST = 8
 # batch of another kind, should not wait for its start. It has some 90 MB of its own.
 IDLE_S = 20.0
 IDLE_FIRST_S = 300.0
+# Seconds after which a compiler is taken to build a program for ever (Intel's 2025.3 unrolled a loop of 20,000 so). The
+# longest that ended took 19, on a machine with a load of 8.
+LONGEST_S = 180.0
 # Ops of a window that make a program (gpt.py: 205 and 49): no more processes are started ahead of need than it feeds.
 OPS_A_PROGRAM = 4
 # The first program of a process takes longer, since it loads the compiler: built before any is asked for, by language.
@@ -51,7 +54,7 @@ class Unstarted(RuntimeError):
 
 
 class Died(RuntimeError):
-    """A program on which the driver's compiler ended two processes."""
+    """A program on which the driver's compiler ended two processes, or did not end itself."""
 
 
 class Builder:
@@ -78,7 +81,7 @@ class Builder:
     def build(self, device: int, properties: bytes, source: bytes) -> bytes | str | None:
         """The driver's binary of a program, what the driver says is wrong with it, or None: none of that device's.
 
-        Raises Unstarted, and Died where the program's build ended the process, and a fresh one.
+        Raises Unstarted, and Died where the program's build ended the process, and a fresh one, or takes too long.
         """
         ends = []
         for _ in range(2):
@@ -94,6 +97,9 @@ class Builder:
                 raise Unstarted(f"{error!r}, exit status {self._process and self._process.wait()}") from error
             try:
                 pipes.send(self._process.stdin, (device, properties, source))
+                if not select.select([self._process.stdout], [], [], LONGEST_S)[0]:
+                    self.end()
+                    raise Died(f"nothing came of it for {LONGEST_S:.0f} s")
                 answer: bytes | str | None = pipes.receive(self._process.stdout)
                 return answer
             except (OSError, EOFError):

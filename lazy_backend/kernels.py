@@ -139,7 +139,7 @@ def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
     errors = []
     for kernel, program in zip(missing, programs, strict=True):
         if isinstance(program, builders.Died):
-            what = f"the driver's compiler died ({program}) when it built {kernel.function} for {kernel.line}"
+            what = f"the driver's compiler failed ({program}) when it built {kernel.function} for {kernel.line}"
             _fatal[kernel.entry] = what
             errors.append(RuntimeError(what))
             continue

@@ -13,9 +13,9 @@ from lazy_backend import _C, builders, kernels
 from lazy_backend.driver import discovery
 
 NOTHING = b"__kernel void nothing(__global float *a) { a[0] = %d.0f; }"
-# A builder whose compiler dies of programs that have a certain text in them, and notes each in a file.
+# A builder whose compiler dies of programs that have a certain text in them, or never ends, and notes each in a file.
 DIES = """
-import ctypes, os
+import ctypes, os, time
 from lazy_backend import builders
 from lazy_backend.driver.native import NativeDevice
 
@@ -25,7 +25,7 @@ def program_load(self, source, is_binary, options):
     if {text!r} in source:
         with open({noted!r}, "a") as file:
             print(os.getpid(), file=file)
-        ctypes.string_at(0)
+        {death}
     return load(self, source, is_binary, options)
 
 NativeDevice.program_load = program_load
@@ -158,11 +158,11 @@ def test_a_program_that_does_not_compile_gives_the_driver_s_text(device, isolate
 def dying(isolated, tmp_path):
     """Processes that die of a program with the text. Returns a function of it that gives who died."""
 
-    def of(text):
+    def of(text, death="ctypes.string_at(0)"):
         noted = tmp_path / "noted"
         noted.touch()
         for helper in isolated:
-            helper.command = [sys.executable, "-c", DIES.format(text=text, noted=str(noted))]
+            helper.command = [sys.executable, "-c", DIES.format(text=text, noted=str(noted), death=death)]
         return lambda: noted.read_text().split()
 
     return of
@@ -173,6 +173,16 @@ def test_a_program_that_kills_the_compiler_is_tried_in_two_processes_and_the_oth
     programs = ask([NOTHING % i for i in (5, 6, 7, 8, 9)])
     assert [type(p) for p in programs] == [int, int, builders.Died, int, int] and "SIGSEGV" in str(programs[2])
     assert len(died()) == len(set(died())) == 2 and here == []
+
+
+def test_a_program_that_the_compiler_does_not_finish_is_given_up_and_the_others_are_built(
+    device, dying, here, monkeypatch
+):
+    monkeypatch.setattr(builders, "LONGEST_S", 5.0)
+    tried = dying(b"7.0f", "time.sleep(100)")
+    programs = ask([NOTHING % i for i in (5, 6, 7, 8, 9)])
+    assert [type(p) for p in programs] == [int, int, builders.Died, int, int] and "for 5 s" in str(programs[2])
+    assert len(tried()) == 1 and here == []
 
 
 def test_a_window_whose_kernel_kills_the_compiler_runs_on_the_host(device, dying, here, caplog):
