@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from codegen.builder import Builder
 from codegen.kernels.attention import AttentionSpec, Bind, attention, claims
 from codegen.kernels.attention_backward import Gradients, attention_backward
+from codegen.kernels.fourier import transform
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.recurrence import Recurrence, recurrence, recurrence_backward
 from codegen.kernels.step import Steps
@@ -115,6 +116,20 @@ def _recurrence(name: str, node: Node, sources: Sequence[Source], sinks: Mapping
     return Steps([step._replace(args=tuple(places.get(a, a) for a in step.args)) for step in made.steps], made.temps)
 
 
+# Fourier transforms
+
+FOURIER = PREFIX + "fourier"
+
+
+def _fourier_claimed(node: Node, caps: Any, used: set[Value]) -> bool:
+    """On CPUs: a row is work enough for one of their units."""
+    return bool(caps.is_cpu)
+
+
+def _fourier(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
+    return transform(name, node, sources, sinks, caps, _index_bits(sources, sinks))
+
+
 class _Template(NamedTuple):
     """What makes the launches of a composite, and whether a device is better off with them than with core ops."""
 
@@ -125,4 +140,5 @@ class _Template(NamedTuple):
 _TEMPLATES = {
     **dict.fromkeys((FORWARD, BACKWARD), _Template(_attention_claimed, _attention)),
     **dict.fromkeys((RECURRENCE, RECURRENCE_BACKWARD), _Template(_recurrence_claimed, _recurrence)),
+    FOURIER: _Template(_fourier_claimed, _fourier),
 }

@@ -75,8 +75,29 @@ class Emitter:
         """Compute all values, then write them: a buffer may be among those that are loaded."""
         for store in stores:
             self.value(store.value)
-        for store in stores:
-            self._store(store)
+        left = list(stores)
+        while left:
+            store = left.pop(0)
+            other = next((s for s in left if self._takes_turns(store, s)), None)
+            if other is None:
+                self._store(store)
+            else:
+                left.remove(other)
+                self._store_in_turns(store, other)
+
+    def _takes_turns(self, a: Store, b: Store) -> bool:
+        """Whether two vectors' elements follow each other in turns: real and imaginary parts."""
+        alike = (a.buffer, a.offset, a.expr + 1) == (b.buffer, b.offset, b.expr)
+        return alike and self._varies(a.expr) and self._step(a.expr) == 2
+
+    def _store_in_turns(self, a: Store, b: Store) -> None:
+        """As two whole vectors."""
+        k, width = self.k, self.width
+        first, second = (k.broadcast(self.value(store.value), width) for store in (a, b))
+        lanes = [lane + part * width for lane in range(width) for part in range(2)]
+        at = self.address(a.offset, a.expr)
+        for start in (0, width):
+            k.store(self._buffers[a.buffer], at + start, k.shuffle(first, second, lanes[start : start + width]))
 
     def _store(self, store: Store) -> None:
         """Write a value: as a vector where the buffer is contiguous along it."""

@@ -33,7 +33,9 @@ from codegen.groups import (
     apart,
     bits,
     identity,
+    in_turns,
     index_vars,
+    itemsize,
     memory_index,
     operand_space,
     same_view,
@@ -411,7 +413,9 @@ class Fusion:
                 if byte != at[store] and not apart(byte, at[store]):
                     raise Misfit
             for other in stores:
-                if other is not store and other.attrs["slot"] == slot and not apart(at[other], at[store]):
+                if other is store or other.attrs["slot"] != slot or apart(at[other], at[store]):
+                    continue
+                if not in_turns(at[other], at[store], max(itemsize(other), itemsize(store))):
                     raise Misfit
         if node.op == "store":
             mine = [s for s in self._stores(node, earlier=True) if self._placed[s] is group]

@@ -10,7 +10,7 @@ from codegen.index import Expr, Index, Var, linear, variable
 from codegen.views import VIEWS
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Node, Value
-from ops_core.sizes import usual
+from ops_core.sizes import common_divisor, usual, varies
 
 REDUCTIONS = frozenset(("sum", "prod", "amax", "amin", "argmax", "argmin"))
 LEAVES = frozenset(("load", "param", "full", "iota", "rand_bits"))
@@ -70,10 +70,14 @@ def identity(vars: Iterable[Var]) -> Index:
     return tuple(variable(v) if v.size != 1 else Expr() for v in vars)
 
 
+def itemsize(node: Node) -> int:
+    """Bytes of an element that a load or store touches."""
+    return BY_NAME[(node.outputs or node.inputs)[0].dtype].bytes
+
+
 def memory_index(node: Node, index: Index) -> Expr:
     """The byte that a load or store touches, relative to its slot."""
-    size = BY_NAME[(node.outputs or node.inputs)[0].dtype].bytes
-    return linear(index, node.attrs["strides"], node.attrs["offset"]) * size
+    return linear(index, node.attrs["strides"], node.attrs["offset"]) * itemsize(node)
 
 
 @dataclass(eq=False)
@@ -141,6 +145,13 @@ def index_vars(index: Index) -> frozenset[Var]:
 def apart(a: Expr, b: Expr) -> bool:
     """Whether two accesses, each given by its first byte, cannot meet."""
     return a.bounds[1] + _extent(a) <= b.bounds[0] or b.bounds[1] + _extent(b) <= a.bounds[0]
+
+
+def in_turns(a: Expr, b: Expr, nbytes: int) -> bool:
+    """Whether two accesses, each given by its first byte, to elements of at most nbytes cannot meet since they take
+    turns: real and imaginary parts."""
+    step, distance = common_divisor(*(c for _, c in (*a.terms, *b.terms))), a.const - b.const
+    return step > 0 and not varies(distance) and nbytes <= distance % step <= step - nbytes
 
 
 def _extent(byte: Expr) -> int:

@@ -13,6 +13,7 @@ from codegen.kernels.random import philox
 from codegen.loops import Program, Reduction, Store
 from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index
 from ops_core.ir import Node, Value
+from ops_core.sizes import multiple
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,16 @@ class Location:
         """What a load or store names."""
         attrs = node.attrs
         return Location(("slot", attrs["slot"]), tuple(attrs["strides"]), attrs["offset"])
+
+    def access(self, program: Program, dtype: str, index: Index) -> tuple[int, int | None, Expr]:
+        """The buffer, the offset argument and the expression of element `index`.
+
+        Real and imaginary parts share an offset argument: how they lie is known then, and stores are vectors."""
+        part = 0
+        if 2 in self.strides and all(multiple(s, 2) for s in self.strides):
+            part = self.offset - self.offset // 2 * 2
+        offset = program.offset(self.ref, self.offset - part)
+        return program.buffer(self.ref, dtype), offset, linear(index, self.strides, part)
 
 
 def lower(fusion: Fusion, group: Group, locations: Mapping[Value, Location]) -> Program:
@@ -66,8 +77,7 @@ def lower_copy(fusion: Fusion, group: Group, locations: Mapping[Value, Location]
         return None
     program = Program(space(value.shape))
     instr = Lowering(fusion, group, locations, program).value(value, identity(program.vars))
-    at = linear(identity(program.vars), to.strides)
-    program.stores.append(Store(program.buffer(to.ref, value.dtype), program.offset(to.ref, to.offset), at, instr))
+    program.stores.append(Store(*to.access(program, value.dtype, identity(program.vars)), instr))
     return program
 
 
@@ -75,9 +85,7 @@ def lower_result(value: Value, location: Location) -> Program:
     """The program that puts a template's result, its only accumulator, where it lies."""
     program = Program(space(value.shape))
     result = program.emit("acc", value.dtype, (), (0,))
-    at = linear(identity(program.vars), location.strides)
-    buffer, offset = program.buffer(location.ref, value.dtype), program.offset(location.ref, location.offset)
-    program.stores.append(Store(buffer, offset, at, result))
+    program.stores.append(Store(*location.access(program, value.dtype, identity(program.vars)), result))
     return program
 
 
@@ -95,11 +103,8 @@ class Lowering:
         stores = [(s.inputs[0], index, Location.slot(s)) for s, index in group.stores.items()]
         temps = [(v, i, self.locations[v]) for v, i in group.index.items() if v in self.locations]
         for value, index, location in stores + [t for t in temps if t[2].ref[0] == "temp"]:
-            at = linear(index, location.strides)
             instr = self.value(value, index)
-            buffer = program.buffer(location.ref, value.dtype)
-            offset = program.offset(location.ref, location.offset)
-            program.stores.append(Store(buffer, offset, at, instr))
+            program.stores.append(Store(*location.access(program, value.dtype, index), instr))
         loaded = {program.buffers[i.data[0]].ref for i in program.instrs if i.op == "load"}
         program.stores = [s._replace(in_place=program.buffers[s.buffer].ref in loaded) for s in program.stores]
 
@@ -129,10 +134,8 @@ class Lowering:
 
     def load(self, location: Location, dtype: str, index: Index, guard: int | None) -> int:
         """Element `index` of what lies at `location`."""
-        buffer = self.program.buffer(location.ref, dtype)
-        offset = self.program.offset(location.ref, location.offset)
         args = () if guard is None else (guard,)
-        return self.program.emit("load", dtype, args, (buffer, offset, linear(index, location.strides)))
+        return self.program.emit("load", dtype, args, location.access(self.program, dtype, index))
 
     def _map(self, node: Node, index: Index, guard: int | None) -> int:
         fn, out = node.attrs["fn"], node.outputs[0]

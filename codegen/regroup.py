@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from codegen.fusion import Fusion
-from codegen.groups import RECOMPUTE_WEIGHT, Group, Misfit, Uses, usual_bytes
+from codegen.groups import RECOMPUTE_WEIGHT, Group, Misfit, Uses, usual_bytes, weight
 from ops_core.ir import Value
+from ops_core.sizes import usual
 
 # How far apart in the order of launches two readers of the same data may be to become one kernel: what the later one
 # reads may have to be kept longer. benchmarks: GPT training.
@@ -66,7 +67,9 @@ class _Regroup:
 
     def _needs(self, group: Group, value: Value) -> Uses:
         """What computing `value` in `group` takes. Raises Misfit where it is too much, or its memory is overwritten."""
-        uses = Uses(weight=len(group.reads[value]))
+        # What many elements of the domain share would be computed for each of them: a table of angles for each row.
+        shared = usual(prod(value.shape)) < usual(prod(group.domain))
+        uses = Uses(weight=len(group.reads[value]) * (weight(value.node) if shared else 1))
         for index in group.reads[value]:
             for operand in value.node.inputs:
                 self.fusion.walk(group, operand, index, uses, True, set())

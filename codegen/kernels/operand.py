@@ -53,14 +53,15 @@ class Source:
 
         return read
 
-    def contiguous(self, dims: Sequence[int], width: int) -> int | None:
-        """The first of `dims` along which loads are vectors of neighbours (or the same element) in memory."""
+    def contiguous(self, dims: Sequence[int], width: int, apart: int = 1) -> int | None:
+        """The first of `dims` along which loads are vectors of neighbours (or the same element) in memory, or of
+        elements at most `apart` from each other."""
         loads = [self.program.instrs[i] for i in needs(self.program, [self.root])]
         for dim in dims:
             var = self.vars[dim]
             steps = {None if e.dynamic(var) else lane_step(e, var, width)
                      for e in (i.data[2] for i in loads if i.op == "load")}  # fmt: skip
-            if 1 in steps and steps <= {0, 1}:
+            if steps - {0} and steps <= {*range(apart + 1)}:
                 return dim
         return None
 

@@ -1,4 +1,7 @@
-"""Discrete Fourier transforms as matrix products: direct for short lengths, split by factors for long ones."""
+"""Discrete Fourier transforms: a composite where the length has small factors.
+
+Else, and where a device has no kernel for it, matrix products: direct for short lengths, long ones split by factors.
+"""
 
 # mypy: disable-error-code="no-untyped-def"
 # (rules take the arguments of their operator's schema, which types them)
@@ -9,12 +12,26 @@ import math
 from typing import Any
 
 from ops_core import array as A
-from ops_core.array import matmul, where
+from ops_core.array import Arr, matmul, where
+from ops_core.composites import composite
 from ops_core.lowering.complex import multiply
 from ops_core.lowering.registry import COMPLEX_RULES, Complex, NotLowerable, rule
 
 # a length is transformed by one product up to DIRECT points; a larger prime factor up to LONGEST_PRIME
 DIRECT, LONGEST_PRIME = 64, 2048
+# radices of the composite's passes: the first as large as a vector, since its square has to divide the length
+FIRST, LATER = (16, 8, 4), (8, 4, 2, 3, 5, 7, 11, 13)
+
+
+def radices(n: int) -> tuple[int, ...]:
+    """The radices of a fast transform of n points, at least two; none where n has not the factors for it."""
+    found = [f for f in FIRST if n % (f * f) == 0][:1]
+    rest = n // found[0] if found else 0
+    for radix in LATER:
+        while rest and rest % radix == 0:
+            found.append(radix)
+            rest //= radix
+    return tuple(found) if rest == 1 else ()
 
 
 def _roots(rows: int, columns: int, n: int, sign: float, dtype: str) -> Complex:
@@ -43,8 +60,28 @@ def _split(n: int) -> int:
     return next((f for f in range(DIRECT, 1, -1) if n % f == 0), n)
 
 
-def last(x: Complex, sign: float) -> Complex:
-    """The transform of the last dimension."""
+def last(x: Complex, sign: float, around: bool = False) -> Complex:
+    """The transform of the last dimension, whose first point follows the last one again if `around`."""
+    n = x.shape[-1]
+    if not (first := radices(n)[:1]):
+        assert not around, "only what `radices` takes"
+        return _by_products(x, sign)
+    turns = _roots(first[0] + 1, n // first[0], n, sign, x.dtype)
+    return Complex(*fourier(x.re, x.im, turns.re, turns.im, sign=sign, around=around))
+
+
+@composite
+def fourier(re: Arr, im: Arr, turns: Arr, turns_i: Arr, sign: float, around: bool) -> tuple[Arr, ...]:
+    """The transform of the last dimension, n, whose first point follows the last one again if `around`.
+
+    turns[j, p] = exp(sign * 2 pi i * j p / n) for p < n / f and j <= f, f = radices(n)[0]: the turns of the first
+    pass, and in the last row those of the others.
+    """
+    out = _by_products(Complex(re, im), sign)
+    return tuple(A.cat([p, p.slice(-1, 0, 1)], -1) if around else p for p in (out.re, out.im))
+
+
+def _by_products(x: Complex, sign: float) -> Complex:
     n = x.shape[-1]
     if n <= DIRECT:
         return _times(x, _roots(n, n, n, sign, x.dtype))
@@ -59,7 +96,7 @@ def last(x: Complex, sign: float) -> Complex:
     grid = _each(lambda p: p.reshape(*lead, a, b).transpose(-1, -2), x)
     inner = _times(grid, _roots(a, a, a, sign, x.dtype))  # [..., b (j), a (i')]
     turned = multiply(inner, _roots(b, a, n, sign, x.dtype))
-    outer = last(_each(lambda p: p.transpose(-1, -2), turned), sign)  # [..., a (i'), b (j')]
+    outer = _by_products(_each(lambda p: p.transpose(-1, -2), turned), sign)  # [..., a (i'), b (j')]
     return _each(lambda p: p.transpose(-1, -2).reshape(*lead, n), outer)
 
 
@@ -94,14 +131,61 @@ def _c2c(self: Complex, dim: Any, normalization: int, forward: bool) -> Complex:
 rule("_fft_c2c", table=COMPLEX_RULES)(_c2c)
 
 
+def _halves(n: int) -> bool:
+    """Whether n real points are transformed as n / 2 complex ones."""
+    return n % 2 == 0 and bool(radices(n // 2))
+
+
+def _mirrored(x: Complex) -> Complex:
+    """conj(x[n - 1 - k])."""
+    return Complex(x.re.flip(-1), -x.im.flip(-1))
+
+
+def _real(x: Arr) -> Complex:
+    """The first n / 2 + 1 points of the transform of n real ones. As parts of n / 2 numbers the even and the odd points
+    are transformed at once: what is symmetric in the result is of the even ones, the rest of the odd ones."""
+    *lead, n = x.shape
+    pairs = x.reshape(*lead, n // 2, 2)
+    both = last(Complex(*(pairs.window(len(lead) + 1, part, 1).squeeze(-1) for part in range(2))), -1.0, True)
+    other = _mirrored(both)
+    even = Complex((both.re + other.re) * 0.5, (both.im + other.im) * 0.5)
+    odd = Complex((both.im - other.im) * 0.5, (other.re - both.re) * 0.5)
+    turned = multiply(odd, _each(lambda p: p.window(0, 1, 1).squeeze(0), _roots(2, n // 2 + 1, n, -1.0, x.dtype)))
+    return Complex(even.re + turned.re, even.im + turned.im)
+
+
+def _to_real(x: Complex, n: int) -> Arr:
+    """The inverse: n real points of n / 2 + 1, whose first and last imaginary parts do not count."""
+    half = n // 2
+    k = A.iota(half + 1)
+    x = Complex(x.re, where(k.eq(0) | k.eq(half), 0.0, x.im))
+    other = _mirrored(x)
+    odd = multiply(
+        Complex(x.re - other.re, x.im - other.im),
+        _each(lambda p: p.window(0, 1, 1).squeeze(0), _roots(2, half + 1, n, 1.0, x.dtype)),
+    )
+    both = Complex(x.re + other.re - odd.im, x.im + other.im + odd.re)
+    both = last(_each(lambda p: p.slice(-1, 0, half), both), 1.0)
+    return A.stack([both.re, both.im], -1).reshape(*x.shape[:-1], n)
+
+
 @rule("_fft_r2c")
 def _r2c(self, dim, normalization, onesided):
     _check(self)
-    out = along(Complex(self, A.full_like(self, 0)), dim[-1], -1.0)
-    if onesided:
-        out = _each(lambda p: p.slice(dim[-1], 0, self.shape[dim[-1]] // 2 + 1), out)
-    for d in dim[:-1]:
-        out = along(out, d, -1.0)
+    d = dim[-1] % self.ndim
+    n = self.shape[d]
+    if _halves(n):
+        out = _real(self.move(d, -1))
+        if not onesided:
+            rest = _mirrored(_each(lambda p: p.slice(-1, 1, n // 2), out))
+            out = Complex(A.cat([out.re, rest.re], -1), A.cat([out.im, rest.im], -1))
+        out = _each(lambda p: p.move(-1, d), out)
+    else:
+        out = along(Complex(self, A.full_like(self, 0)), d, -1.0)
+        if onesided:
+            out = _each(lambda p: p.slice(d, 0, n // 2 + 1), out)
+    for other in dim[:-1]:
+        out = along(out, other, -1.0)
     return _scaled(out, normalization, math.prod(self.shape[d] for d in dim))
 
 
@@ -111,10 +195,11 @@ def _c2r(self, dim, normalization, last_dim_size):
     out, d, n = self, dim[-1] % self.ndim, last_dim_size
     for other in dim[:-1]:
         out = along(out, other, 1.0)
-    half = n // 2 + 1
-    out = _each(lambda p: p.slice(d, 0, half), out)
+    out = _each(lambda p: p.slice(d, 0, n // 2 + 1), out)
+    count = math.prod([n, *(self.shape[other] for other in dim[:-1])])
+    if _halves(n):
+        return _scaled(_to_real(_each(lambda p: p.move(d, -1), out), n).move(-1, d), normalization, count)
     # the other half is the mirrored conjugate
     mirror = _each(lambda p: p.slice(d, 1, (n + 1) // 2).flip(d), out)
     full = Complex(A.cat([out.re, mirror.re], d), A.cat([out.im, -mirror.im], d)) if n > 2 else out
-    count = math.prod([n, *(self.shape[other] for other in dim[:-1])])
     return _scaled(along(full, d, 1.0).re, normalization, count)

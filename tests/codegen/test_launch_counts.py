@@ -172,9 +172,18 @@ def running_sum(c: Case) -> None:
     c.output(c.input(floats(5, 33, 32)).scan("cumsum", 1) * 2)
 
 
+def complex_product(c: Case) -> None:
+    """Both parts of numbers that lie as pairs, in memory and in the result, here with one in front."""
+    pairs = [c.slot(floats(64, 50, 2)) for _ in range(2)]
+    (a, ai), (b, bi) = ([c.view(slot, (64, 50), (100, 2), part) for part in range(2)] for slot in pairs)
+    out = c.slot(np.zeros(64 * 50 * 2 + 2, np.float32))
+    c.store(a * b - ai * bi, out, (100, 2), 2)
+    c.store(a * bi + ai * b, out, (100, 2), 3)
+
+
 @pytest.mark.parametrize(
     "write",
-    [gelu, bias, several_outputs, transposed_read, chained_views, concatenation, stacking, padding, causal_mask,
+    [complex_product, gelu, bias, several_outputs, transposed_read, chained_views, concatenation, stacking, padding, causal_mask,
      embedding, run_time_scalar, dropout, in_place, column_sum, row_sum, softmax_rows, log_softmax, softmax_backward,
      layer_norm, layer_norm_backward_rows, layer_norm_backward_columns, batch_norm, argmax_with_value,
      embedding_and_norm, linear_gelu_residual, batch_times_matrix, scatter_in_place, running_sum],
@@ -220,6 +229,15 @@ def test_a_row_reads_an_operand_of_parts_where_it_lies() -> None:
         c.output(matmul(c.input(floats(2, 1, 16)), keys.transpose(1, 2)))
 
     build(write).check(launches=1)
+
+
+def test_a_table_of_angles_is_computed_once_for_all_rows() -> None:
+    def write(c: Case) -> None:
+        angles = c.input(floats(64))
+        x = c.input(floats(32, 64))
+        c.output(x * map_("cos", angles).expand(32, 64) + x.flip(1) * map_("sin", angles).expand(32, 64))
+
+    build(write).check(launches=2)
 
 
 def test_sums_along_different_dims_are_two_kernels() -> None:

@@ -1,0 +1,152 @@
+"""Discrete Fourier transforms: one launch, in which a work item takes a row through all passes (Stockham).
+
+A pass of radix r transforms r elements n / r apart and turns the results. Passes before it have left s neighbours that
+all do the same: these are a vector's lanes. The first pass has s = 1: its lanes are elements that follow each other,
+its results are transposed in registers. Where it is rows that lie side by side in memory (transforms of columns), the
+lanes are a tile of rows instead. Between passes a row lies in scratch memory, real parts and imaginary ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from codegen.builder import Buf, Builder, V
+from codegen.kernels.blocks import transpose
+from codegen.kernels.contraction import fma
+from codegen.kernels.operand import Sink, Source
+from codegen.kernels.rows import geometry, group_size, locate
+from codegen.kernels.step import Step, Steps
+from ops_core.dtypes import BY_NAME
+from ops_core.ir import Node
+from ops_core.lowering.fourier import radices
+
+# Work items per compute unit: each goes on with other rows, in scratch memory that its cache holds by then.
+ITEMS_PER_UNIT = 4
+
+Number = Sequence[V]
+
+
+def transform(
+    name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any, index_bits: int
+) -> Steps:
+    """The launch of `composite.fourier` (ops_core.lowering.fourier says what its operands are)."""
+    *lead, n = sources[0].shape
+    dtype, sign, (first, *others) = sources[0].dtype, node.attrs["sign"], radices(n)
+    nbytes = BY_NAME[dtype].bytes
+    lanes = max(1, caps.vector_bytes // nbytes)
+    dims = [len(lead), *(d for d in range(len(lead)) if lead[d] >= lanes)]
+    along = sources[0].contiguous(dims, lanes, apart=2)
+    along = len(lead) if along is None else along
+    tile = lanes if along < len(lead) else 1  # rows
+    tiles = [-(-size // tile) if d == along else size for d, size in enumerate(lead)]
+    size = geometry(min(math.prod(tiles), caps.compute_units * ITEMS_PER_UNIT), group_size(caps))
+    items = size[0][0]
+    k = Builder(name, index_bits)
+    *reads, turns, turns_i = (s.bind(k) for s in sources)
+    writes = {i: sink.bind(k) for i, sink in sinks.items()}
+    scratch = [(k.buffer(dtype), k.buffer(dtype)) for _ in range(2)]
+    base = k.global_id(0) * (n * tile)
+
+    def root(j: V | int, at: V, width: int = 1) -> Number:
+        return turns([j, at], 1, width), turns_i([j, at], 1, width)
+
+    def put(to: Sequence[Buf], place: V, value: Sequence[V]) -> None:
+        for buffer, part in zip(to, value, strict=True):
+            k.store(buffer, base + place * tile, part)
+
+    with k.for_(k.global_id(0), math.prod(tiles), items) as task:
+        at = locate(task.iv, tiles) if lead else []
+        if tile > 1:
+            at[along] = k.map("minimum", at[along] * tile, lead[along] - tile)
+
+        def give(place: V, values: Sequence[V]) -> None:
+            for i, write in writes.items():
+                write([*at, place], [values[i]], along if values[i].width > 1 else None)
+
+        width = math.gcd(lanes, first) if tile == 1 else 1
+        with k.for_(0, n // first, width) as p:
+            places = [p.iv + i * (n // first) for i in range(first)]
+            made = _transformed(k, [[read([*at, i], along, width * tile) for read in reads] for i in places], sign)
+            made = [made[0], *(_times(k, z, root(j, p.iv, width)) for j, z in enumerate(made[1:], 1))]
+            for start in range(0, first, width):
+                parts = [transpose(k, [z[part] for z in made[start : start + width]]) for part in range(2)]
+                for lane, z in enumerate(zip(*parts, strict=True)):
+                    put(scratch[0], (p.iv + lane) * first + start, z)
+        s = first
+        for number, radix in enumerate(others):
+            m, width = n // (s * radix), math.gcd(lanes, s) if tile == 1 else 1
+            source, to = scratch[number % 2], scratch[1 - number % 2]
+            with k.for_(0, m) as p:
+                turn = [root(first, p.iv * (j * s // first)) for j in range(1, radix)] if m > 1 else []
+                with k.for_(0, s, width) as q:
+                    places = [base + (q.iv + (p.iv + i * m) * s) * tile for i in range(radix)]
+                    given = [[k.load(part, place, width * tile) for part in source] for place in places]
+                    made = _transformed(k, given, sign)
+                    for j, z in enumerate(made):
+                        if m > 1:
+                            put(to, q.iv + (p.iv * radix + j) * s, _times(k, z, turn[j - 1]) if j else z)
+                        else:
+                            give(q.iv + j * s, z)
+                    if m == 1 and node.attrs["around"]:
+                        with k.if_(q.iv == 0):
+                            give(k.const(n, "index"), made[0] if tile > 1 else [k.lane(part, 0) for part in made[0]])
+            s *= radix
+    args = *(f"in{i}" for i in range(len(sources))), *(f"out{i}" for i in sinks), *range(4)
+    return Steps([Step(name, k.finish(), args, *size)], [items * n * tile * nbytes] * 4)
+
+
+def _transformed(k: Builder, x: Sequence[Any], sign: float) -> list[Any]:
+    """The transform of a few numbers in registers."""
+    n = len(x)
+    factor = next(f for f in range(2, n + 1) if n % f == 0)
+    if factor == n:
+        return _prime(k, x, sign)
+    each = n // factor
+    parts = [_transformed(k, x[i::factor], sign) for i in range(factor)]
+    out = [x[0]] * n
+    for j in range(each):
+        out[j::each] = _prime(k, [_turned(k, part[j], i * j, n, sign) for i, part in enumerate(parts)], sign)
+    return out
+
+
+def _prime(k: Builder, x: Sequence[Number], sign: float) -> list[Number]:
+    """The transform of a prime number of numbers, of which those with opposite angles share their products."""
+    n = len(x)
+    if n == 2:
+        (a, ai), (b, bi) = x
+        return [(a + b, ai + bi), (a - b, ai - bi)]
+    pairs = [(x[i], x[n - i]) for i in range(1, n // 2 + 1)]
+    sums = [(a + b, ai + bi) for (a, ai), (b, bi) in pairs]
+    differences = [(a - b, ai - bi) for (a, ai), (b, bi) in pairs]
+    out = [x[0]] * n
+    re, im = x[0]
+    for a, ai in sums:
+        re, im = re + a, im + ai
+    out[0] = re, im
+    for j in range(1, n // 2 + 1):
+        angles = [2 * math.pi * (i * j % n) / n for i in range(1, n // 2 + 1)]
+        (re, im), (across, across_i) = x[0], (differences[0][part] * (sign * math.sin(angles[0])) for part in range(2))
+        for i, angle in enumerate(angles):
+            cos, sin = math.cos(angle), sign * math.sin(angle)
+            re, im = fma(k, sums[i][0], cos, re), fma(k, sums[i][1], cos, im)
+            if i:
+                across, across_i = fma(k, differences[i][0], sin, across), fma(k, differences[i][1], sin, across_i)
+        out[j], out[n - j] = (re - across_i, im + across), (re + across_i, im - across)
+    return out
+
+
+def _turned(k: Builder, x: Number, turn: int, n: int, sign: float) -> Number:
+    """x turned by turn / n of a circle; quarters are exact."""
+    re, im = x
+    if 4 * turn % n == 0:
+        quarters = (int(sign) * 4 * turn // n) % 4
+        return [(re, im), (-im, re), (-re, -im), (im, -re)][quarters]
+    angle = 2 * math.pi * turn / n
+    return _times(k, x, (math.cos(angle), sign * math.sin(angle)))
+
+
+def _times(k: Builder, x: Number, y: Any) -> Number:
+    """The complex product, each part rounded twice."""
+    return fma(k, x[0], y[0], -(x[1] * y[1])), fma(k, x[0], y[1], x[1] * y[0])

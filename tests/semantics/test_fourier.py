@@ -1,0 +1,82 @@
+"""Fourier transforms: lengths with a kernel of their own and others, of rows, of columns, of real and complex numbers."""
+
+import pytest
+import torch
+
+# 16 to 1024 have the factors for it, in 250 neither it nor its half; the others are products.
+LENGTHS = [1, 15, 16, 48, 250, 400, 1024]
+PRECISION = {torch.complex64: 2e-6, torch.complex128: 1e-14}
+
+
+def numbers(*shape, dtype=torch.complex64):
+    return torch.randn(*shape, dtype=dtype)
+
+
+def close(agrees, program, dtype, size):
+    agrees(program, rtol=0, atol=PRECISION[dtype] * size)
+
+
+@pytest.mark.parametrize("dtype", PRECISION, ids=str)
+@pytest.mark.parametrize("n", LENGTHS)
+def test_rows(agrees, n, dtype):
+    z = numbers(3, n, dtype=dtype)
+    x = z.real.contiguous()
+
+    def program(device):
+        a, b = z.to(device), x.to(device)
+        spectrum = torch.fft.rfft(b)
+        return torch.fft.fft(a), torch.fft.ifft(a), torch.fft.fft(b), spectrum, torch.fft.irfft(spectrum, n), b
+
+    close(agrees, program, dtype, n**0.5 * 4)
+
+
+def test_the_ends_of_half_a_spectrum_have_no_imaginary_part(agrees):
+    z = numbers(4, 33)
+    close(agrees, lambda device: torch.fft.irfft(z.to(device), norm="ortho"), z.dtype, 8)
+
+
+COLUMNS = [
+    ((64, 96), (0,)), ((64, 17), (0,)), ((64, 3), (0,)), ((3, 48, 40), (1,)), ((5, 64, 64), (1, 2)),
+    ((32, 16, 32), (0, 1, 2)), ((80, 50), (1, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape, dims", COLUMNS, ids=str)
+def test_columns(agrees, shape, dims):
+    """tiles of neighbouring rows, of which the last one is moved back"""
+    z = numbers(*shape)
+
+    def program(device):
+        a = z.to(device)
+        spectrum = torch.fft.rfftn(a.real, dim=dims)
+        back = torch.fft.irfftn(spectrum, s=[shape[d] for d in dims], dim=dims)
+        return torch.fft.fftn(a, dim=dims), torch.fft.ifftn(a, dim=dims, norm="forward"), spectrum, back
+
+    close(agrees, program, z.dtype, z.numel() ** 0.5 * 4)
+
+
+def test_gradients(agrees):
+    x, z = torch.randn(4, 64), numbers(4, 64)
+
+    def program(device):
+        a, b = x.to(device).requires_grad_(), z.to(device).requires_grad_()
+        spectrum = torch.fft.rfft(a).abs().sum() + torch.fft.fft2(b).abs().sum() + torch.fft.irfft(b).square().sum()
+        spectrum.backward()
+        return a.grad, b.grad
+
+    agrees(program, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [512, 1 << 16])
+def test_a_transform_is_one_kernel_and_one_of_its_turns(device, n):
+    """and two that bring its parts to where they lie as pairs"""
+    if device == "cpu" or not torch.lazy.get_device_properties().capabilities["is_cpu"]:
+        pytest.skip("a kernel of CPUs")
+    z = numbers(4, n).to(device)
+    torch.lazy.synchronize()
+    before = torch.lazy.stats()["kernels_launched"]
+    with torch.lazy.window(512):
+        spectrum = torch.fft.fft(z)
+        torch.lazy.synchronize()
+    assert torch.lazy.stats()["kernels_launched"] - before == 4
+    torch.testing.assert_close(torch.fft.ifft(spectrum).cpu(), z.cpu(), rtol=0, atol=1e-5)
