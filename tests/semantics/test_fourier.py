@@ -1,4 +1,4 @@
-"""Fourier transforms: lengths with a kernel of their own and others, of rows, of columns, of real and complex numbers."""
+"""Fourier transforms: lengths with a kernel of their own and others, of rows and columns, real and complex."""
 
 import pytest
 import torch
