@@ -184,8 +184,8 @@ def complex_product(c: Case) -> None:
 @pytest.mark.parametrize(
     "write",
     [complex_product, gelu, bias, several_outputs, transposed_read, chained_views, concatenation, stacking, padding,
-     causal_mask, embedding, run_time_scalar, dropout, in_place, column_sum, row_sum, softmax_rows, log_softmax, softmax_backward,
-     layer_norm, layer_norm_backward_rows, layer_norm_backward_columns, batch_norm, argmax_with_value,
+     causal_mask, embedding, run_time_scalar, dropout, in_place, column_sum, row_sum, softmax_rows, log_softmax,
+     softmax_backward, layer_norm, layer_norm_backward_rows, layer_norm_backward_columns, batch_norm, argmax_with_value,
      embedding_and_norm, linear_gelu_residual, batch_times_matrix, scatter_in_place, running_sum],
 )  # fmt: skip
 def test_one_launch(write: Callable[[Case], None]) -> None:
