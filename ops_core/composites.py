@@ -17,8 +17,8 @@ EXPANSIONS: dict[str, Expansion] = {}
 
 
 def composite(expansion: Expansion) -> Callable[..., tuple[Arr, ...]]:
-    """Declare `expansion(*inputs, **attrs) -> outputs`. Calling the result appends one `composite.NAME` node, or what it
-    expands to where an input has no elements."""
+    """Declare `expansion(*inputs, **attrs) -> outputs`. Calling the result appends one `composite.NAME` node; where an
+    input has no elements, what it expands to."""
     name = expansion.__name__
     EXPANSIONS[name] = expansion
 

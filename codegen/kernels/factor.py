@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
-from codegen.kernels.operand import Read, Sink, Source, Write
+from codegen.kernels.operand import Sink, Source
 from codegen.kernels.rows import geometry, group_size, locate
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
@@ -93,8 +93,7 @@ class Rows:
 
 
 class Task:
-    """The matrix that a work item has in hand, `x`, and what belongs to it of all operands and results: `at` is its place
-    in the batch."""
+    """A matrix of the batch, held in `x`. at: its place in the batch, and that of its parts of operands and results."""
 
     def __init__(self, k: Builder, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink]):
         self.k, self.attrs, self.sizes = k, node.attrs, [s.shape for s in sources]
@@ -307,5 +306,5 @@ def factor(
         t.at = locate(loop.iv // blocks, batch) if batch else []
         t.x.at(loop.iv % blocks)
         operation(t)
-    args = *(f"in{i}" for i in range(len(sources))), *(f"out{i}" for i in sinks), 0
-    return Steps([Step(name, k.finish(), args, *size)], [items * rows * stride * nbytes])
+    names = *(f"in{i}" for i in range(len(sources))), *(f"out{i}" for i in sinks)
+    return Steps([Step(name, k.finish(), (*names, 0), *size)], [items * rows * stride * nbytes])
