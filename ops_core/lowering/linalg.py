@@ -17,8 +17,8 @@ LARGEST = 64
 
 
 def _check(x: Arr) -> tuple[int, int]:
-    """(rows, columns) of a float matrix that is small enough."""
-    m, n = x.shape[-2:]
+    """(rows, columns) of a float matrix that is small enough: for these sizes only, as many as there are steps."""
+    m, n = map(int, x.shape[-2:])
     if not x.is_float or max(m, n) > LARGEST:
         raise NotLowerable(f"a factorisation of {m} x {n} {x.dtype}")
     return m, n
@@ -286,7 +286,7 @@ def reflect(reflectors: Arr, tau: Arr, x: Arr, *, transpose: bool) -> tuple[Arr,
     """Q x, or Q^T x, for Q = H_0 H_1 ... of geqrf's output."""
     m = reflectors.shape[-2]
     i, _ = _grid(m, 1)
-    steps = range(tau.shape[-1])
+    steps = range(int(tau.shape[-1]))
     for j in steps if transpose else reversed(steps):
         v = where(i > j, _column(reflectors, j), i.eq(j).to(x.dtype))
         t = tau.window(tau.ndim - 1, j, 1).unsqueeze(-1)
