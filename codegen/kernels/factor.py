@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from codegen.builder import Builder, V
 from codegen.kernels.operand import Sink, Source
@@ -67,10 +67,9 @@ class Rows:
         with self.k.for_(start, self.stride, self.width) as loop:
             yield loop.iv
 
-    def behind(self, at: V, column: V, new: V, old: V) -> V:
-        """The vector at `at`: new in the columns behind `column`, else old."""
-        columns = at + self.k.iota(self.width) if self.width > 1 else at
-        return self.k.select(columns > column, new, old)
+    def numbers(self, at: V, width: int) -> V:
+        """The numbers of the columns from `at` on."""
+        return at + self.k.iota(width) if width > 1 else at
 
     def fill(self, read: Callable[[V, V, int], V]) -> None:
         """Take read(row, column, width) of the whole matrix. What fills a last vector up is 0."""
@@ -149,7 +148,7 @@ def _cholesky(t: Task) -> None:
     t.write(1, value=step.results[0])
 
     def write(row: V, column: V, value: V) -> None:
-        lower = (column + k.iota(value.width) if value.width > 1 else column) >= row
+        lower = x.numbers(column, value.width) >= row
         t.write(0, column, row, value=k.select(lower, value, 0.0), along=0)
 
     x.drain(write)
@@ -179,8 +178,8 @@ def _lu(t: Task) -> None:
             head = x.load(row.iv, j)
             factor = k.select(zero, head, head / pivot)
             with x.vectors(j + 1) as at:
-                old = x.load(row.iv, at, x.width)
-                x.store(row.iv, at, x.behind(at, j, old - factor * x.load(j, at, x.width), old))
+                old, behind = x.load(row.iv, at, x.width), x.numbers(at, x.width) > j
+                x.store(row.iv, at, k.select(behind, old - factor * x.load(j, at, x.width), old))
             x.store(row.iv, j, factor)
         step.yield_(_noted(k, step.args[0], j, zero))
     t.write(2, value=step.results[0])
@@ -239,14 +238,14 @@ def _householder(t: Task) -> None:
         with k.for_(j + 1, x.rows) as row:
             x.store(row.iv, j, x.load(row.iv, j) / scale)
         with x.vectors(j + 1) as at:
-            head = x.load(j, at, x.width)
+            head, behind = x.load(j, at, x.width), x.numbers(at, x.width) > j
             with k.for_(j + 1, x.rows, init=[head]) as row:
                 row.yield_(row.args[0] + x.load(row.iv, j) * x.load(row.iv, at, x.width))
             (sums,) = row.results
-            x.store(j, at, x.behind(at, j, head - tau * sums, head))
+            x.store(j, at, k.select(behind, head - tau * sums, head))
             with k.for_(j + 1, x.rows) as row:
                 old = x.load(row.iv, at, x.width)
-                x.store(row.iv, at, x.behind(at, j, old - tau * x.load(row.iv, j) * sums, old))
+                x.store(row.iv, at, k.select(behind, old - tau * x.load(row.iv, j) * sums, old))
         x.store(j, j, beta)
     t.give()
 
@@ -270,18 +269,13 @@ def _reflect(t: Task) -> None:
     t.give()
 
 
-class _Form(NamedTuple):
-    """What is done with a matrix as large as the first result; apart: its columns do not depend on each other."""
-
-    operation: Callable[[Task], None]
-    apart: bool = False
-
-
-FORMS = {
-    "cholesky": _Form(_cholesky), "lu": _Form(_lu), "permutation": _Form(_permutation),
-    "solve_triangular": _Form(_solve_triangular, True), "householder": _Form(_householder),
-    "reflect": _Form(_reflect, True),
+# What is done with a matrix as large as the first result.
+FORMS: dict[str, Callable[[Task], None]] = {
+    "cholesky": _cholesky, "lu": _lu, "permutation": _permutation, "solve_triangular": _solve_triangular,
+    "householder": _householder, "reflect": _reflect,
 }  # fmt: skip
+# Those in which columns do not depend on each other, so that work items share them.
+APART = ("solve_triangular", "reflect")
 
 
 def factor(
@@ -290,11 +284,10 @@ def factor(
     """The launch of one of `FORMS`."""
     out = node.outputs[0]
     *batch, rows, columns = out.shape
-    operation, apart = FORMS[form]
     nbytes = BY_NAME[out.dtype].bytes
     width = min(caps.vector_bytes // nbytes, 1 << (columns - 1).bit_length())
     vectors = -(-columns // width)
-    stride = (min(vectors, VECTORS) if apart else vectors) * width
+    stride = (min(vectors, VECTORS) if form in APART else vectors) * width
     blocks = -(-columns // stride)
     tasks = prod(batch) * blocks
     size = geometry(min(tasks, caps.compute_units * ITEMS_PER_UNIT[bool(caps.is_cpu)]), group_size(caps))
@@ -305,6 +298,6 @@ def factor(
     with k.for_(k.global_id(0), tasks, items) as loop:
         t.at = locate(loop.iv // blocks, batch) if batch else []
         t.x.at(loop.iv % blocks)
-        operation(t)
+        FORMS[form](t)
     names = *(f"in{i}" for i in range(len(sources))), *(f"out{i}" for i in sinks)
     return Steps([Step(name, k.finish(), (*names, 0), *size)], [items * rows * stride * nbytes])
