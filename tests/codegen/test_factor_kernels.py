@@ -109,10 +109,6 @@ def test_what_goes_wrong_goes_wrong_alike(caps: dict[str, int]) -> None:
     build(everything).check(launches=4, exact=True, **caps)
 
 
-def test_the_other_runtime() -> None:
-    build(everything).check(launches=4, exact=True, platform="Portable")
-
-
 def test_half_types_are_written_out() -> None:
     plan = build(lambda c: outputs(c, cholesky(c.input(positive((), 4).astype(np.float16))))).check()
     assert len(plan.launches) > 1
