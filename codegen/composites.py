@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from codegen.builder import Builder
+from codegen.builder import HALVES, Builder
 from codegen.kernels.attention import AttentionSpec, Bind, attention, claims
 from codegen.kernels.attention_backward import Gradients, attention_backward
+from codegen.kernels.factor import FORMS, factor
 from codegen.kernels.fourier import transform
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.recurrence import Recurrence, recurrence, recurrence_backward
@@ -130,6 +131,19 @@ def _fourier(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[in
     return transform(name, node, sources, sinks, caps, _index_bits(sources, sinks))
 
 
+# Dense factorisations
+
+
+def _factor_claimed(node: Node, caps: Any, used: set[Value]) -> bool:
+    """Wherever there are float matrices: a launch for each column takes longer than a matrix does in one work item."""
+    return all(v.dtype not in HALVES for v in node.inputs)
+
+
+def _factor(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
+    form = node.op.removeprefix(PREFIX)
+    return factor(name, form, node, sources, sinks, caps, _index_bits(sources, sinks))
+
+
 class _Template(NamedTuple):
     """What makes the launches of a composite, and whether a device is better off with them than with core ops."""
 
@@ -141,4 +155,5 @@ _TEMPLATES = {
     **dict.fromkeys((FORWARD, BACKWARD), _Template(_attention_claimed, _attention)),
     **dict.fromkeys((RECURRENCE, RECURRENCE_BACKWARD), _Template(_recurrence_claimed, _recurrence)),
     FOURIER: _Template(_fourier_claimed, _fourier),
+    **dict.fromkeys((PREFIX + form for form in FORMS), _Template(_factor_claimed, _factor)),
 }

@@ -17,11 +17,14 @@ EXPANSIONS: dict[str, Expansion] = {}
 
 
 def composite(expansion: Expansion) -> Callable[..., tuple[Arr, ...]]:
-    """Declare `expansion(*inputs, **attrs) -> outputs`. Calling the result appends one `composite.NAME` node."""
+    """Declare `expansion(*inputs, **attrs) -> outputs`. Calling the result appends one `composite.NAME` node; where an
+    input has no elements, what it expands to."""
     name = expansion.__name__
     EXPANSIONS[name] = expansion
 
     def append(*inputs: Arr, **attrs: Any) -> tuple[Arr, ...]:
+        if not all(x.numel for x in inputs):
+            return expansion(*inputs, **attrs)
         with building(Graph()) as scratch:
             shadows = [Arr(scratch.add("input", (), x.shape, x.dtype)) for x in inputs]
             specs = [(y.shape, y.dtype) for y in expansion(*shadows, **attrs)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ops_core import numerics
-from ops_core.composites import expand_all
+from ops_core.composites import PREFIX, expand
 from ops_core.ir import Graph, Node, Value
 from ops_core.scalars import BY_NAME as SCALARS
 from ops_core.table import BY_NAME
@@ -52,20 +52,33 @@ def run(graph: Graph, loads: Mapping[int, np.ndarray], params: Sequence[Scalar] 
     """Execute `graph`. `loads`: 1-D memory of each slot, written in place by `store`; dtype as `numerics.numpy_dtype`.
     `params`: the run-time scalars by index. Returns every value of the graph."""
     env: dict[Value, np.ndarray] = {}
-    for node in expand_all(graph).nodes:
-        if node.op == "load":
-            (out,) = node.outputs
-            env[out] = numerics.cast(view_of(loads[node.attrs["slot"]], node), out.dtype)
-        elif node.op == "store":
-            view_of(loads[node.attrs["slot"]], node)[...] = env[node.inputs[0]]
-        elif node.op == "check":
-            _check(node, env[node.inputs[0]])
-        elif node.op == "param":
-            (out,) = node.outputs
-            env[out] = np.asarray(params[node.attrs["index"]], numerics.numpy_dtype(out.dtype))
-        else:
-            env.update(zip(node.outputs, evaluate(node, [env[v] for v in node.inputs]), strict=False))
+    for node in graph.nodes:
+        _execute(node, env, loads, params)
     return env
+
+
+def _execute(
+    node: Node, env: dict[Value, np.ndarray], loads: Mapping[int, np.ndarray], params: Sequence[Scalar]
+) -> None:
+    """One node; a composite as the nodes that it expands to."""
+    if node.op.startswith(PREFIX):
+        body = Graph()
+        outputs = expand(body, node)
+        for inner in body.nodes:
+            _execute(inner, env, loads, params)
+        env.update((value, env[y]) for value, y in zip(node.outputs, outputs, strict=True))
+    elif node.op == "load":
+        (out,) = node.outputs
+        env[out] = numerics.cast(view_of(loads[node.attrs["slot"]], node), out.dtype)
+    elif node.op == "store":
+        view_of(loads[node.attrs["slot"]], node)[...] = env[node.inputs[0]]
+    elif node.op == "check":
+        _check(node, env[node.inputs[0]])
+    elif node.op == "param":
+        (out,) = node.outputs
+        env[out] = np.asarray(params[node.attrs["index"]], numerics.numpy_dtype(out.dtype))
+    else:
+        env.update(zip(node.outputs, evaluate(node, [env[v] for v in node.inputs]), strict=False))
 
 
 def _check(node: Node, index: np.ndarray) -> None:

@@ -1,4 +1,5 @@
-"""Dense factorisations of small real matrices, one unrolled step a column. Larger or complex ones stay on the host."""
+"""Dense factorisations of small real matrices: composites, whose expansions are unrolled, one step a column. Larger or
+complex matrices stay on the host."""
 
 # mypy: disable-error-code="no-untyped-def"
 # (rules take the arguments of their operator's schema, which types them)
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from ops_core import array as A
 from ops_core.array import Arr, matmul, where
+from ops_core.composites import composite
 from ops_core.lowering.promote import up
 from ops_core.lowering.registry import NotLowerable, rule
 
@@ -15,8 +17,8 @@ LARGEST = 64
 
 
 def _check(x: Arr) -> tuple[int, int]:
-    """(rows, columns) of a float matrix that is small enough."""
-    m, n = x.shape[-2:]
+    """(rows, columns) of a float matrix that is small enough: for these sizes only, as many as there are steps."""
+    m, n = map(int, x.shape[-2:])
     if not x.is_float or max(m, n) > LARGEST:
         raise NotLowerable(f"a factorisation of {m} x {n} {x.dtype}")
     return m, n
@@ -60,6 +62,7 @@ def _joined(columns: list[Arr], batch: tuple[int, ...], dtype: str) -> Arr:
     return A.cat(columns, -1).to(dtype) if columns else A.full((*batch, 0), 0, dtype)
 
 
+@composite
 def cholesky(a: Arr) -> tuple[Arr, Arr]:
     """(L, info i32) with A = L L^T from A's lower triangle; info is the first non-positive pivot's number."""
     n, _ = _check(a)
@@ -85,6 +88,7 @@ def _cholesky(self, upper=False):
     return _cholesky_ex(self, upper)[0]
 
 
+@composite
 def lu(a: Arr) -> tuple[Arr, Arr, Arr]:
     """(LU, pivots i32 from 1, info i32) with partial pivoting, as LAPACK's getrf."""
     m, n = _check(a)
@@ -113,15 +117,22 @@ def _lu_factor_ex(A, pivot=True, check_errors=False):
     return lu(A)
 
 
-def permutation(pivots: Arr, m: int) -> Arr:
-    """[..., m]: which row of A each row of L U is."""
-    positions = A.iota(m)
-    out = positions.expand(*pivots.shape[:-1], m)
-    for j in range(pivots.shape[-1]):
-        p = pivots.window(pivots.ndim - 1, j, 1).to("i64") - 1
-        here, there = out.window(out.ndim - 1, j, 1), out.gather(-1, p)
+@composite
+def permutation(pivots: Arr, *, rows: int) -> tuple[Arr, ...]:
+    """pivots [..., count, 1] -> [..., rows, 1]: which row of A each row of L U is."""
+    positions, _ = _grid(rows, 1)
+    out = positions.expand(*pivots.shape[:-2], rows, 1)
+    for j in range(pivots.shape[-2]):
+        p = _row(pivots, j).to("i64") - 1
+        here, there = _row(out, j), out.gather(-2, p)
         out = where(positions.eq(j), there, where(positions.eq(p), here, out))
-    return out
+    return (out,)
+
+
+def _permutation(pivots: Arr, rows: int) -> Arr:
+    """pivots [..., count] -> [..., rows, 1]."""
+    (order,) = permutation(pivots.unsqueeze(-1), rows=rows)
+    return order
 
 
 def _unpacked(data: Arr) -> tuple[Arr, Arr]:
@@ -135,9 +146,9 @@ def _unpacked(data: Arr) -> tuple[Arr, Arr]:
     return lower, where(k >= i, data.slice(-2, 0, size), 0.0)
 
 
-def _matrix(perm: Arr, dtype: str) -> Arr:
-    """P with P[perm[c], c] = 1."""
-    return A.iota(perm.shape[-1]).unsqueeze(1).eq(perm.unsqueeze(-2)).to(dtype)
+def _matrix(order: Arr, dtype: str) -> Arr:
+    """P with P[order[c], c] = 1."""
+    return A.iota(order.shape[-2]).unsqueeze(1).eq(mt(order)).to(dtype)
 
 
 @rule("lu_unpack")
@@ -145,7 +156,7 @@ def _lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     _check(LU_data)
     empty = A.full((0,), 0, LU_data.dtype)
     lower, upper = _unpacked(LU_data) if unpack_data else (empty, empty)
-    p = _matrix(permutation(LU_pivots, LU_data.shape[-2]), LU_data.dtype) if unpack_pivots else empty
+    p = _matrix(_permutation(LU_pivots, LU_data.shape[-2]), LU_data.dtype) if unpack_pivots else empty
     return p, lower, upper
 
 
@@ -157,33 +168,37 @@ def _linalg_lu(**bound):
 rule("linalg_lu")(_linalg_lu)
 
 
-def solve_triangular(a: Arr, b: Arr, upper: bool, unit: bool = False) -> Arr:
-    """X with A X = B for triangular A; batch dimensions broadcast."""
+@composite
+def solve_triangular(a: Arr, b: Arr, *, upper: bool, unit: bool) -> tuple[Arr, ...]:
+    """X with A X = B for the upper or lower triangle of A, or for that with a unit diagonal."""
     n, _ = _check(a)
-    batch = A.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = _like_batch(a, batch), _like_batch(b, batch)
-    if b.numel == 0:
-        return b
     i, _ = _grid(n, 1)
     for j in reversed(range(n)) if upper else range(n):
         x = _row(b, j) if unit else _row(b, j) / _column(_row(a, j), j)
         left = i < j if upper else i > j
         b = where(i.eq(j), x, where(left, b - _column(a, j) * x, b))
-    return b
+    return (b,)
+
+
+def _triangular(a: Arr, b: Arr, upper: bool, unit: bool = False) -> Arr:
+    """`solve_triangular` with batch dimensions that broadcast."""
+    batch = broadcast_batch(a, b)
+    (x,) = solve_triangular(_like_batch(a, batch), _like_batch(b, batch), upper=upper, unit=unit)
+    return x
 
 
 @rule("linalg_solve_triangular")
 def _solve_triangular(self, B, upper, left=True, unitriangular=False):
     if left:
-        return solve_triangular(self, B, upper, unitriangular)
-    return mt(solve_triangular(mt(self), mt(B), not upper, unitriangular))
+        return _triangular(self, B, upper, unitriangular)
+    return mt(_triangular(mt(self), mt(B), not upper, unitriangular))
 
 
 @rule("triangular_solve")
 def _triangular_solve(self, A, upper=True, transpose=False, unitriangular=False):
     batch = broadcast_batch(self, A)
     a = _like_batch(A, batch)
-    x = solve_triangular(mt(a) if transpose else a, self, upper != transpose, unitriangular)
+    x = _triangular(mt(a) if transpose else a, self, upper != transpose, unitriangular)
     return x, a
 
 
@@ -192,21 +207,15 @@ def broadcast_batch(*xs: Arr) -> tuple[int, ...]:
     return A.broadcast_shapes(*(x.shape[:-2] for x in xs))
 
 
-def _rows_by(x: Arr, order: Arr) -> Arr:
-    """Rows of x in `order` [..., m]."""
-    return x.gather(-2, order.unsqueeze(-1).expand(*x.shape))
-
-
 def lu_solve(data: Arr, pivots: Arr, b: Arr, adjoint: bool) -> Arr:
     """X with A X = B (or A^T X = B) from A's factors."""
     batch = broadcast_batch(data, b)
     b = _like_batch(b, batch)
-    lower, upper = _unpacked(data)
-    perm = permutation(pivots, data.shape[-2]).expand(*batch, data.shape[-2])
+    order = _like_batch(_permutation(pivots, data.shape[-2]), batch)
     if not adjoint:
-        return solve_triangular(upper, solve_triangular(lower, _rows_by(b, perm), False, True), True)
-    z = solve_triangular(mt(lower), solve_triangular(mt(upper), b, False), True, True)
-    return matmul(_matrix(perm, z.dtype), z)
+        return _triangular(data, _triangular(data, b.gather(-2, order.expand(*b.shape)), False, True), True)
+    z = _triangular(mt(data), _triangular(mt(data), b, False), True, True)
+    return matmul(_matrix(order, z.dtype), z)
 
 
 @rule("linalg_lu_solve")
@@ -241,7 +250,7 @@ rule("linalg_inv_ex")(_inv_ex)
 def _cholesky_solve(**bound):
     b, factor, upper = bound["self"], bound["A"], bound["upper"]
     lower = mt(factor) if upper else factor
-    return solve_triangular(mt(lower), solve_triangular(lower, b, False), True)
+    return _triangular(mt(lower), _triangular(lower, b, False), True)
 
 
 rule("_cholesky_solve_helper")(_cholesky_solve)
@@ -252,6 +261,7 @@ def _cholesky_inverse(self, upper=False):
     return _cholesky_solve(self=eye(self.shape[-1], self.dtype), A=self, upper=upper)
 
 
+@composite
 def householder(a: Arr) -> tuple[Arr, Arr]:
     """(R above and reflectors below the diagonal, tau), as LAPACK's geqrf."""
     m, n = _check(a)
@@ -271,16 +281,22 @@ def householder(a: Arr) -> tuple[Arr, Arr]:
     return a, _joined(taus, a.shape[:-2], a.dtype)
 
 
-def reflect(reflectors: Arr, tau: Arr, x: Arr, transpose: bool) -> Arr:
+@composite
+def reflect(reflectors: Arr, tau: Arr, x: Arr, *, transpose: bool) -> tuple[Arr, ...]:
     """Q x, or Q^T x, for Q = H_0 H_1 ... of geqrf's output."""
     m = reflectors.shape[-2]
     i, _ = _grid(m, 1)
-    steps = range(tau.shape[-1])
+    steps = range(int(tau.shape[-1]))
     for j in steps if transpose else reversed(steps):
         v = where(i > j, _column(reflectors, j), i.eq(j).to(x.dtype))
         t = tau.window(tau.ndim - 1, j, 1).unsqueeze(-1)
         x = x - t * v * (v * x).sum(-2, True)
-    return x
+    return (x,)
+
+
+def _reflected(reflectors: Arr, tau: Arr, x: Arr, transpose: bool) -> Arr:
+    (y,) = reflect(reflectors, tau, x, transpose=transpose)
+    return y
 
 
 @rule("geqrf")
@@ -291,15 +307,15 @@ def _geqrf(self):
 @rule("linalg_householder_product")
 def _householder_product(input, tau):
     m, n = _check(input)
-    return reflect(input, tau, eye(m, input.dtype, n).expand(*input.shape), False)
+    return _reflected(input, tau, eye(m, input.dtype, n).expand(*input.shape), False)
 
 
 @rule("ormqr")
 def _ormqr(self, input2, input3, left=True, transpose=False):
     _check(self)
     if left:
-        return reflect(self, input2, input3, transpose)
-    return mt(reflect(self, input2, mt(input3), not transpose))
+        return _reflected(self, input2, input3, transpose)
+    return mt(_reflected(self, input2, mt(input3), not transpose))
 
 
 def _linalg_qr(**bound):
@@ -311,7 +327,7 @@ def _linalg_qr(**bound):
     r = where(k >= i, data, 0.0).slice(-2, 0, size)
     if mode == "r":
         return A.full((0,), 0, a.dtype), r
-    return reflect(data, tau, eye(m, a.dtype, size).expand(*a.shape[:-2], m, size), False), r
+    return _reflected(data, tau, eye(m, a.dtype, size).expand(*a.shape[:-2], m, size), False), r
 
 
 rule("linalg_qr")(_linalg_qr)
