@@ -24,6 +24,7 @@ from ops_core.lowering import views
 from ops_core.lowering.promote import name_of, torch_dtype
 from ops_core.lowering.registry import RULES, Complex, Effects, NeedsStatic, NotLowerable, Scalar
 from ops_core.lowering.schema import Op, op_of
+from ops_core.sizes import current
 
 Decomposition = Callable[..., Any]
 OWN: dict[str, Decomposition] = {}  # decompositions written for this project over torch ops, by overload or base
@@ -351,6 +352,7 @@ def _key(x: Any) -> Any:
     return (type(x), x)
 
 
+# Of graphs whose sizes are numbers. What contains sizes of a tape means nothing on another, though they may be equal.
 _cache: dict[Any, Template | Exception] = {}
 _running: ContextVar[frozenset[Any]] = ContextVar("running", default=frozenset())
 
@@ -361,9 +363,11 @@ def traced(op: Op, bound: dict[str, Any]) -> Effects:
     if function is None:
         of = " of complex numbers" if any(isinstance(x, Complex) for x in bound.values()) else ""
         raise NotLowerable(f"{op.name}{of} has no decomposition")
+    tape = current()
+    templates = tape.cache.setdefault(Template, {}) if tape else _cache
     try:
         key = (op.name, torch.get_default_dtype(), tuple((n, _key(v)) for n, v in bound.items()))
-        template = _cache.get(key)
+        template = templates.get(key)
     except TypeError:
         key, template = None, None
     if template is None:
@@ -377,7 +381,7 @@ def traced(op: Op, bound: dict[str, Any]) -> Effects:
         finally:
             _running.reset(token)
         if key is not None:
-            _cache[key] = template
+            templates[key] = template
     if isinstance(template, Exception):
         raise template
     outputs, writes = template.splice([v for v in tree_flatten(_values(bound))[0] if v is not None], A.current())

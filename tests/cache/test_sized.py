@@ -1,5 +1,7 @@
 """Sizes that vary from window to window: after the first few, nothing is built and nothing runs on the host."""
 
+import itertools
+import math
 import random
 
 import pytest
@@ -266,3 +268,21 @@ def test_the_library_takes_sizes_that_vary(device, own):
         assert stats["host_ops"] == 0
         assert stats["extern_calls"] == (5 if library(0) else 0)
     assert built[3:] == [0, 0, 0]
+
+
+def test_what_a_decomposition_gave_in_one_trace_is_not_taken_in_another(device, agrees):
+    """torch's own trilinear upsampling, alone and then with a gradient: two structures, each traced, of equal sizes"""
+    pairs = [((4, 4, 4), (3, 3, 3)), ((4, 4, 4), (5, 5, 5)), ((4, 3, 5), (3, 2, 4)), ((4, 3, 5), (5, 4, 6))]
+
+    def program(where):
+        found = []
+        for gradient, aligned in itertools.product((False, True), (True, False)):
+            for given, wanted in pairs:
+                x = torch.arange(6.0 * math.prod(given)).sin().reshape(2, 3, *given).to(where)
+                x.requires_grad_(gradient)
+                y = F.interpolate(x, size=wanted, mode="trilinear", align_corners=aligned)
+                found += torch.autograd.grad(y, x, torch.ones_like(y)) if gradient else [y]
+                found[-1] = found[-1].cpu()
+        return found
+
+    agrees(program, rtol=1e-4, atol=1e-4)
