@@ -15,6 +15,7 @@ from tests.codegen.test_core_kernels import GPU
 RANDOM = np.random.default_rng(0)
 # (batch, rows, columns): less than a vector, whole vectors, a ragged end, more matrices than work items
 SHAPES = [((), 1, 1), ((2,), 3, 3), ((), 16, 16), ((2, 2), 33, 33), ((40,), 5, 5), ((), 64, 64)]
+DTYPES = ["f32", pytest.param("f64", marks=pytest.mark.slow)]
 OBLONG = [*SHAPES, ((3,), 5, 3), ((3,), 3, 5), ((), 40, 17)]
 
 
@@ -39,14 +40,14 @@ def pivots(c: Case, batch: tuple[int, ...], count: int, rows: int) -> Arr:
     )
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("batch", "n", "_"), SHAPES)
 def test_cholesky(batch: tuple[int, ...], n: int, _: int, dtype: str) -> None:
     case = build(lambda c: outputs(c, cholesky(c.input(positive(batch, n, dtype)))))
     case.check(launches=1, exact=True)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("batch", "m", "n"), OBLONG)
 def test_lu(batch: tuple[int, ...], m: int, n: int, dtype: str) -> None:
     build(lambda c: outputs(c, lu(c.input(numbers(*batch, m, n, dtype=dtype))))).check(launches=1, exact=True)
@@ -76,7 +77,7 @@ def test_solve_triangular(batch: tuple[int, ...], n: int, columns: int, upper: b
     build(write).check(launches=1, exact=True)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("batch", "m", "n"), OBLONG)
 def test_householder(batch: tuple[int, ...], m: int, n: int, dtype: str) -> None:
     build(lambda c: outputs(c, householder(c.input(numbers(*batch, m, n, dtype=dtype))))).check(launches=1)
