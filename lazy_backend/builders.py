@@ -40,8 +40,8 @@ MOST = 8
 # batch of another kind, should not wait for its start. It has some 90 MB of its own.
 IDLE_S = 20.0
 IDLE_FIRST_S = 300.0
-# Seconds after which a compiler is taken to build a program for ever (Intel's 2025.3 unrolled a loop of 20,000 so). The
-# longest that ended took 19, on a machine with a load of 8.
+# Seconds after which a compiler is taken to build a program for ever, as Intel's did when it was asked to unroll a loop
+# of 20,000: a hundred times what kernels take (above), since the machine may be busy.
 LONGEST_S = 180.0
 # Ops of a window that make a program (gpt.py: 205 and 49): no more processes are started ahead of need than it feeds.
 OPS_A_PROGRAM = 4
@@ -99,7 +99,7 @@ class Builder:
                 pipes.send(self._process.stdin, (device, properties, source))
                 if not select.select([self._process.stdout], [], [], LONGEST_S)[0]:
                     self.end()
-                    raise Died(f"nothing came of it for {LONGEST_S:.0f} s")
+                    raise Died(f"no answer for {LONGEST_S:.0f} s")
                 answer: bytes | str | None = pipes.receive(self._process.stdout)
                 return answer
             except (OSError, EOFError):
