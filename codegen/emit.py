@@ -156,8 +156,9 @@ class Emitter:
         buffer, offset, expr = instr.data
         buf = self._buffers[buffer]
         guard = self.value(instr.args[0]) if instr.args else None
-        if not self._varies(expr) and (guard is None or guard.width == 1):
-            return k.load(buf, self._safe(guard, self.address(offset, expr)))
+        if not self._varies(expr):
+            anywhere = k.any(guard) if guard is not None and guard.width > 1 else guard
+            return k.load(buf, self._safe(anywhere, self.address(offset, expr)))
         step = self._step(expr)
 
         def apart() -> V:
@@ -205,6 +206,8 @@ class Emitter:
         expr, lo, hi = instr.data
         low, high = expr.bounds
         at = self.index(expr, self._varies(expr) and not self._uniform(expr, lo, hi))
+        if hi - lo == 1 and low < lo and high >= hi:
+            return at == self.size(lo)
         tests = [at >= self.size(lo)] * (low < lo) + [at < self.size(hi)] * (high >= hi)
         if not tests:  # simplification may have narrowed the index since the test was written
             return self.k.const(True, "bool")

@@ -81,7 +81,8 @@ Range = tuple[Expr, int, int]  # lo <= expr < hi
 def moved_operands(node: Node, index: Index) -> list[tuple[Value, Index, list[Range]]]:
     """Operands of a `pad` or `cat` at element `index` of the result, each with where it counts.
 
-    Later entries fill what earlier ones leave.
+    Later entries fill what earlier ones leave. An operand of one element has the same index wherever it is looked at,
+    so that it is read once for all lanes of a vector.
     """
     if node.op == "pad":
         x, fill = node.inputs
@@ -91,8 +92,9 @@ def moved_operands(node: Node, index: Index) -> list[tuple[Value, Index, list[Ra
         return [(x, at, ranges), (fill, (), [])]
     dim, start, parts = node.attrs["dim"], 0, []
     for operand in node.inputs:
-        at = (*index[:dim], index[dim] - start, *index[dim + 1 :])
-        parts.append((operand, at, [(at[dim], 0, operand.shape[dim])]))
+        along = index[dim] - start
+        at = (*index[:dim], ZERO if operand.shape[dim] == 1 else along, *index[dim + 1 :])
+        parts.append((operand, at, [(along, 0, operand.shape[dim])]))
         start += operand.shape[dim]
     return [p for p in parts if p[0].shape[dim]]
 
