@@ -50,12 +50,13 @@ class OpenCL(Language):
         call = f"({', '.join(names)})"
         if fn not in INSTRUCTIONS:
             return super().lanes_body(fn, names, lanes)  # a driver's vector version may have other bits
+        name = {"fabs": "abs"}.get(fn, fn)  # clang's, for floats too
         before, fallback = "", lanes
         if fn == "fma":
             before, fallback = "#pragma OPENCL FP_CONTRACT ON\n", "x * y + z"
         return (
-            f"{before}#if __has_builtin(__builtin_elementwise_{fn})\n"
-            f"    return __builtin_elementwise_{fn}{call};\n"
+            f"{before}#if __has_builtin(__builtin_elementwise_{name})\n"
+            f"    return __builtin_elementwise_{name}{call};\n"
             f"#elif defined(__clang__)\n    return {fallback};\n#else\n    return {fn}{call};\n#endif\n"
         )
 

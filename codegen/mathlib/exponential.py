@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from codegen.builder import Builder, V
-from codegen.mathlib.table import INF, LN_2, LOG2_E, NAN, copysign, define, fma, nearest, polynomial, power_of_two
+from codegen.mathlib.table import (
+    FORMATS,
+    INF,
+    LN_2,
+    LOG2_E,
+    NAN,
+    copysign,
+    define,
+    fma,
+    nearest,
+    polynomial,
+    power_of_two,
+)
 
 # ln 2 in two parts: n * LN_2_HIGH is exact for |n| < 2^9.
 LN_2_HIGH, LN_2_LOW = 0.693145752, 1.42860677e-06
@@ -51,37 +63,50 @@ def clamp(k: Builder, x: V, low: float, high: float) -> V:
     return k.select(x > high, high, k.select(x < low, low, x))
 
 
-def vanishing(k: Builder, x: V, low: float, high: float, power: Callable[[V], V]) -> V:
-    """power(x) for x up to `high`, 0 below `low`.
+def by_power_of_two(k: Builder, x: V, low: float, normal: float, high: float, parts: Callable[[V], tuple[V, V]]) -> V:
+    """value * 2^n of parts(x) = (value, n), value from 0.7 to 1.5, for x up to `high`; 0 below `low`.
 
     That 0 is no product that underflows, which takes a Zen 4 core some 100 cycles: softmax of causal scores, half of
     them -inf, took five times as long as of finite ones. benchmarks: lengths, gpt.
+    Results are normal for |x| <= `normal`: there n is added to the exponent. Softmax of (4096, 1024) floats takes
+    1.60 ms where vectors branch so, else 1.99; with a tenth of them -inf 1.79, else 2.17. Scalars do not, so that
+    loops over them become vectors.
     """
+
+    def any_x() -> list[V]:
+        return [k.select(gone, 0.0, scale(k, *parts(k.select(x > high, high, k.select(gone, 0.0, x)))))]
+
+    def normal_x() -> list[V]:
+        value, n = parts(x)
+        integer, fraction, _ = FORMATS[x.dtype]
+        return [k.select(gone, 0.0, k.bitcast(k.bitcast(value, integer) + (n << fraction), x.dtype))]
+
     gone = x < low
-    return k.select(gone, 0.0, power(k.select(x > high, high, k.select(gone, 0.0, x))))
+    beyond = k.map("not", (k.map("abs", x) <= normal) | gone)  # or NaN
+    return (any_x() if x.width == 1 else k.either(k.any(beyond), any_x, normal_x))[0]
 
 
 @define("exp", "f32", "f64")
 def exp(k: Builder, x: V) -> V:
     """e^x. In f64 too: builtins are called lane by lane, 3.5 times slower."""
 
-    def power(x: V) -> V:
+    def parts(x: V) -> tuple[V, V]:
         tail, n = reduce_exp(k, x)
-        return scale(k, tail + 1.0, n)
+        return tail + 1.0, n
 
-    return vanishing(k, x, *((-746.0, 710.0) if x.dtype == "f64" else (-104.0, 89.0)), power)
+    return by_power_of_two(k, x, *((-746.0, 708.0, 710.0) if x.dtype == "f64" else (-104.0, 87.0, 89.0)), parts)
 
 
 @define("exp2")
 def exp2(k: Builder, x: V) -> V:
     """2^x."""
 
-    def power(x: V) -> V:
+    def parts(x: V) -> tuple[V, V]:
         whole, n = nearest(k, x, 1.0)
         r = x - whole
-        return scale(k, fma(k, r, polynomial(k, r, EXP2), 1.0), n)
+        return fma(k, r, polynomial(k, r, EXP2), 1.0), n
 
-    return vanishing(k, x, -151.0, 129.0, power)
+    return by_power_of_two(k, x, -151.0, 126.0, 129.0, parts)
 
 
 @define("expm1")

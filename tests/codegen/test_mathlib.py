@@ -158,3 +158,20 @@ def test_same_bits_everywhere() -> None:
         for place, width in (("Intel", 8), ("Portable", 1), ("Portable", 4), ("c", 1), ("c", 8)):
             got = apply(place, fn, *operands.get(fn, (x,)), width=width)
             assert np.array_equal(got, first, equal_nan=True), (fn, place, width)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("fn", ["exp", "exp2"])
+def test_powers_in_vectors_of_any_mixture(fn: str, place: str) -> None:
+    """Lanes whose results are normal, subnormal, infinite, 0 or NaN do not change their neighbours."""
+    rng = np.random.default_rng(0)
+    edges = [s * v for v in (87.0, 87.3, 88.7, 89.0, 103.9, 104.1, 126.0, 127.9, 149.5, INF, NAN, 0.0) for s in (1, -1)]
+    x = rng.normal(size=QUICK).astype(np.float32)
+    places = rng.random(QUICK) < 0.1
+    x[places] = rng.choice(np.array(edges, np.float32), places.sum())
+    with np.errstate(all="ignore"):
+        exact = getattr(np, fn)(x.astype(np.float64))
+    alone = apply(place, fn, x)
+    assert ulps(alone, exact).max() <= BOUNDS[fn]
+    for width in (4, 8, 16):
+        assert np.array_equal(apply(place, fn, x, width=width), alone, equal_nan=True), width
