@@ -46,21 +46,25 @@ demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy sid
 
 # A process for each folder: drivers of several kinds and thousands of kernels do not share one for half an hour.
 SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
-# What runs once more in windows of one op and of eight, and a part on the other OpenCL runtime for CPUs (test-full: all).
+# What runs once more in windows of one op and of eight, and on the other OpenCL runtime for CPUs (test-full: all of it).
+# `make test` takes a part for windows of eight, and for the other runtime, whose numbers codegen/test_mathlib.py
+# compares too: with all of it an hour in which the machine is slow takes more than 40 minutes.
 # test_results.py is about what is known before any window runs.
 SHORT  := $(filter-out %/test_results.py,$(wildcard tests/semantics/test_*.py))
 # One op of these is several kernels already, at every window the same ones, and compiling them takes minutes.
 LONG   := %/test_fourier.py %/test_factorisations.py
-PART   := $(addprefix tests/semantics/test_,numbers.py inplace.py views.py)
+EIGHT  := $(addprefix tests/semantics/test_,chains.py inplace.py numbers.py views.py)
+POCL   := $(addprefix tests/semantics/test_,inplace.py views.py)
 each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; \
-  for window in 1 8; do $(PY) -m pytest $(1) --window $$window $(3) || failed=1; done; \
-  LAZY_OPENCL_PLATFORM=pocl $(PY) -m pytest $(1) tests/traps $(2) || failed=1; exit $$failed
+  $(PY) -m pytest $(1) --window 1 $(2) || failed=1; \
+  $(PY) -m pytest $(1) --window 8 $(3) || failed=1; \
+  LAZY_OPENCL_PLATFORM=pocl $(PY) -m pytest $(1) tests/traps $(4) || failed=1; exit $$failed
 
 test: $(BUILD) $(TESTS)  ## the test suite
-	$(call each,-m "not slow",$(PART),$(filter-out $(LONG),$(SHORT)))
+	$(call each,-m "not slow",$(filter-out $(LONG),$(SHORT)),$(EIGHT),$(POCL))
 
 test-full: $(BUILD) $(TESTS)  ## the test suite with the slow tests
-	$(call each,,$(SHORT),$(SHORT))
+	$(call each,,$(SHORT),$(SHORT),$(SHORT))
 
 conform: $(BUILD) $(TESTS)  ## PyTorch's op, module and optimizer samples on the device (hours), and docs/op-coverage.md
 	-$(PY) -m lazy_backend conform

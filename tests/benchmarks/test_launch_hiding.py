@@ -38,7 +38,7 @@ def test_a_script_hides_its_launches_behind_its_recording():
         assert max(times.host, times.device) <= times.wall < times.host + times.device
 
 
-@pytest.mark.parametrize("size", [64, 256])
+@pytest.mark.parametrize("size", [64, pytest.param(256, marks=pytest.mark.slow)])
 def test_a_script_of_short_turns_takes_as_long_as_the_longer_of_recording_and_device(size):
     """Within 10 %, whichever is the longer: the first window leaves early, and little is left to do after the last."""
     if config.WINDOW.get() != config.WINDOW.default:

@@ -84,7 +84,6 @@ EDGES = {
     "flipped and padded": lambda x: torch.nn.functional.pad(x.flip(1), (3, 0)),
     "columns": lambda x: torch.cat([x[:, :1] * 2, x, *(x.amax(1, keepdim=True) + i for i in range(3))], 1),
     "padded columns": lambda x: torch.cat([torch.constant_pad_nd(x, (2, 0))[:, i : i + 1] for i in range(3)], 1),
-    "scalars": lambda x: torch.stack([*x[1], *x[4, :3].bfloat16().float()]).abs(),
     "rotated": lambda x: x + torch.cat([-x[:, x.shape[1] // 2 :], x[:, : x.shape[1] // 2]], 1),
 }
 
@@ -94,6 +93,13 @@ def test_edges_within_vectors_and_between_them(device, name):
     for n in (*range(1, 36), 64, 96):
         x = torch.arange(6.0 * n).mul(2.4).sin().reshape(6, n)
         assert torch.equal(EDGES[name](x.to(device)).cpu(), EDGES[name](x)), n
+
+
+def test_scalars_side_by_side(device):
+    for n in (1, 7, 16, 33):
+        x = torch.arange(6.0 * n).mul(2.4).sin().reshape(6, n)
+        on_cpu, on_device = (torch.stack([*t[1], *t[4, :3].bfloat16().float()]).abs() for t in (x, x.to(device)))
+        assert torch.equal(on_device.cpu(), on_cpu), n
 
 
 def test_a_part_of_one_element_is_read_once(device):
