@@ -47,13 +47,13 @@ demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy sid
 # A process for each folder: drivers of several kinds and thousands of kernels do not share one for half an hour.
 SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
 # What runs once more in windows of one op and of eight, and on the other OpenCL runtime for CPUs (test-full: all of it).
-# `make test` takes a part for windows of eight, and for the other runtime, whose numbers codegen/test_mathlib.py
-# compares too: with all of it an hour in which the machine is slow takes more than 40 minutes.
+# `make test` takes a part for windows of eight and for the other runtime, without the numbers of each op, which windows
+# of one op and codegen/test_mathlib.py compare: with all of it a slow hour of the machine took 45 minutes, not 34.
 # test_results.py is about what is known before any window runs.
 SHORT  := $(filter-out %/test_results.py,$(wildcard tests/semantics/test_*.py))
 # One op of these is several kernels already, at every window the same ones, and compiling them takes minutes.
 LONG   := %/test_fourier.py %/test_factorisations.py
-EIGHT  := $(addprefix tests/semantics/test_,chains.py inplace.py numbers.py views.py)
+EIGHT  := $(addprefix tests/semantics/test_,chains.py indexing.py inplace.py views.py)
 POCL   := $(addprefix tests/semantics/test_,inplace.py views.py)
 each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; \
   $(PY) -m pytest $(1) --window 1 $(2) || failed=1; \
