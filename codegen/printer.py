@@ -223,9 +223,9 @@ class Printer:
         """A result that is what a variable holds already."""
         self.names[result] = text
 
-    def declare(self, value: Any, size: str = "") -> None:
+    def declare(self, value: Any, size: str = "", attribute: str = "") -> None:
         """A variable that is assigned later, or an array."""
-        self.line(f"{self.variable(value, self.new(value))}{size};")
+        self.line(f"{attribute}{self.variable(value, self.new(value))}{size};")
 
     def nested(self, block: Any) -> None:
         """A block, indented."""

@@ -325,7 +325,7 @@ def _(p: Printer, op: Any) -> None:
 
 @rule("memref.alloca")
 def _(p: Printer, op: Any) -> None:
-    p.declare(op.results[0], f"[{p.memref(op.results[0].type)[0]}]")
+    p.declare(op.results[0], f"[{p.memref(op.results[0].type)[0]}]", p.lang.aligned)
 
 
 @rule("gpu.global_id", "gpu.thread_id", "gpu.block_id", "gpu.block_dim", "gpu.grid_dim")

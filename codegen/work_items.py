@@ -240,13 +240,13 @@ class ItemPrinter(Printer):
 
     # Shared values are arrays
 
-    def declare(self, value: Any, size: str = "") -> None:
+    def declare(self, value: Any, size: str = "", attribute: str = "") -> None:
         """A variable that is assigned later, or an array; shared values are arrays over the items."""
         if value not in self.shared:
-            super().declare(value, size)
+            super().declare(value, size, attribute)
             return
         name = self.new(value)
-        self.arrays.append(f"{self.variable(value, name)}[items]{size};")
+        self.arrays.append(f"{attribute}{self.variable(value, name)}[items]{size};")
         self.names[value] = name + ITEM
 
     def alias(self, result: Any, text: str) -> None:

@@ -85,6 +85,7 @@ class Cuda(Language):
     axes = "xyz"
     barrier = "__syncthreads();"
     long_suffix = "ull"
+    aligned = ""  # registers
     restrict = "__restrict__ "
     unsigned_names: ClassVar[dict[str, str]] = {
         "i8": "unsigned char",

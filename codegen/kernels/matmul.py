@@ -37,13 +37,17 @@ FMA_LATENCY = 4
 # benchmarks/kernels.py, Emerald Rapids: sgemm 1024^3 6x4 in place of 4x4 102 -> 110, 32 x (256, 256, 64) 79 -> 87.
 READ_COST = 0.5
 
-# Fewer rows than this read B where it lies: copying a panel costs as much as reading it about this often.
-# benchmarks/kernels.py `skinny`: 32 x 1024 x 1024 60 GFLOP/s a core as it lies, 44 packed; MKL 47.
-PACK_ROWS = 64
-
-# ... and so do those that have no more columns than this: their rows are next to each other already.
-# benchmarks/kernels.py `long_k`: 64 x 64 x 65536 38 -> 55 GFLOP/s a core.
-PACK_COLUMNS = 128
+# Fewer rows than this read B where it lies. Emerald Rapids, two cores, MKL / packed / as it lies, ms (`skinny`):
+# 8 x 1024 x 1024 0.21 / 0.18 / 0.26; 6 rows 0.24 / 0.23 / 0.23.
+PACK_ROWS = 8
+# Rows of B that are packed at a time, into private memory: the next ones overwrite what is in the cache (a scratch for
+# each panel went through memory). Where few rows of the result read them, as many as the first-level cache holds.
+# Emerald Rapids, two cores, MKL / in blocks / whole panels in a scratch, ms (`sgemm`, `skinny`, `long_k`):
+# 512 x 3072 x 768 9.4 / 9.0 / 10.9 (blocks of 1024 9.4, of 4096 9.1); 256 x 4096 x 256 2.9 / 2.8 / 3.6;
+# 32 x 1024 x 1024 0.41 / 0.37 in blocks of 128, 0.47 in blocks of 256; 64 x 4096 x 4096 16.9 / 15.2 / 30.8.
+PACK_DEPTH = 2048
+SHALLOW_ROWS = 64
+SHALLOW_DEPTH = 128
 
 # Up to this many rows (or columns) both operands are read along k when they are contiguous there.
 # benchmarks/kernels.py `skinny`, W^T: 32 x 1024 x 1024 64 GFLOP/s a core, as a panel 49; MKL 55.
@@ -75,17 +79,21 @@ STREAM_DEPTH = 8
 # A smaller B stays in the cache, where panels are as fast and need no second kernel.
 STREAM_BYTES = 1 << 20
 
-# A panel deeper than this no longer fits in half of a private cache of 1 MiB; the sum is then split along k.
-# benchmarks/kernels.py `long_k`.
-MAX_DEPTH = 4096
-# ... and so is one that gives less work items than compute units, into pieces not shorter than this.
+# A sum that gives less work items than compute units is split along k, into pieces not shorter than this.
 MIN_DEPTH = 256
 # Vectors that a work item adds up of the partial sums: enough to pay for its start.
 SUM_VECTORS = 32
 
-# An A that lies across and is not evaluated is read a piece of this depth at a time, which the cache holds with all
-# its rows. benchmarks/kernels.py `long_k`: 256 x 128 x 4096 whole 40, evaluated 38, in pieces 80 GFLOP/s, MKL 65.
-ACROSS_DEPTH = 512
+# Terms a block where A lies across and is not evaluated: the cache then holds them for all its rows.
+# 1024 x 2048 x 128 with A transposed on Emerald Rapids, ms: blocks of 512 6.2, 256 4.0, 128 3.8; MKL 3.3.
+ACROSS_DEPTH = 128
+
+# Where sizes vary, products of so many multiplications have the tiles of LARGE rows and columns, whatever sizes their
+# structure came with first; others have columns for any number of them (`VARYING_LANES`), of which packing 8 does not
+# pay. After 16 x 1024 x 1024 and 32 x 512 x 256, Emerald Rapids, ms, with tiles of the first sizes / of LARGE:
+# 512 x 768 x 3072 100 / 12.5 (MKL 12.9), 1024^3 94 / 9.6 (10.8), with B transposed 16.6 / 11.8 (12.0).
+HEAVY = 1 << 24
+LARGE = 512
 
 # Partial sums of a split product may take this much memory.
 MAX_PARTIAL_BYTES = 64 << 20
@@ -152,17 +160,23 @@ class Tile(NamedTuple):
     schedule  "panel", "dot", "stream" or "local"
     rows      rows of the result in a register tile; stream: rows of B that are added at a time
     vectors   vectors (panel) or columns (dot, local) in a register tile
-    pack      panel: B is copied into a scratch panel first
+    pack      panel: rows of B that are packed at a time, an even number; 0: B is read where it lies
     evaluate  panel: A is evaluated in a kernel before, into rows that are contiguous along k
     splits    pieces of the sum that are computed apart and added in a second kernel
+    lanes     panel: elements of a vector, 0: as many as a register and the columns allow
     """
 
     schedule: str
     rows: int
     vectors: int
-    pack: bool = False
+    pack: int = 0
     evaluate: bool = False
     splits: int = 1
+    lanes: int = 0
+
+    def columns(self, spec: MatmulSpec, caps: Any) -> int:
+        """Columns of the result in a register tile."""
+        return self.vectors * (self.lanes or lanes(caps, spec.itemsize, spec.n) if self.schedule == "panel" else 1)
 
 
 def matmul(name: str, spec: MatmulSpec, caps: Any, tile: Tile | None = None) -> Steps:
@@ -191,9 +205,16 @@ def transposed(spec: MatmulSpec) -> MatmulSpec:
 
 def candidates(spec: MatmulSpec, caps: Any) -> list[Tile]:
     """Schedules worth timing for a spec, the heuristic's choice first. Where sizes vary, those that also fit others."""
-    found = schedules(spec.usual(), caps, varies(spec.m))
-    if varies(spec.n):
-        found = [t for t in found if t.schedule != "panel" or t.vectors == 1] or found
+    known = spec.usual()
+    found = schedules(known, caps, varies(spec.m))
+    if caps.is_cpu and (varies(spec.n) or (varies(spec.m) and found[0].schedule != "panel")):
+        if spec.batch * spec.m * spec.n * spec.k >= HEAVY:
+            m, n, k = (max(usual(x), LARGE) if varies(x) else x for x in (spec.m, spec.n, spec.k))
+            found = schedules(known._replace(m=m, n=n, k=k), caps, varies(spec.m))
+            found = [t._replace(lanes=lanes(caps, spec.itemsize, n)) for t in found if t.schedule == "panel"]
+        elif varies(spec.n):
+            narrow = [t for t in found if t.schedule != "panel" or t.vectors == 1] or found
+            found = [t._replace(pack=0) for t in narrow] if spec.b.contiguous == 1 else narrow
     fitting = [t for t in found if fits(t, spec, caps)]
     return fitting or schedules(spec, caps)
 
@@ -209,7 +230,7 @@ def rivals(spec: MatmulSpec, caps: Any) -> list[Tile]:
     tiles = [t for t in found if t.schedule == first.schedule][:RUNNERS_UP] + list(best.values())
     if panel := best.get("panel"):
         if spec.b.contiguous == 1 and spec.k and spec.inner == 1:
-            tiles.append(resplit(panel._replace(pack=not panel.pack), spec, caps))
+            tiles.append(resplit(panel._replace(pack=0 if panel.pack else PACK_DEPTH), spec, caps))
         if panel.evaluate or spec.a.flops or spec.a.contiguous != 1:
             tiles.append(resplit(panel._replace(evaluate=not panel.evaluate), spec, caps))
     if spec.inner == 1:
@@ -228,9 +249,8 @@ def fits(tile: Tile, spec: MatmulSpec, caps: Any) -> bool:
     """Whether a tile that was chosen for usual sizes lies within the product where sizes vary."""
     if tile.schedule not in ("panel", "dot"):
         return tile.schedule == "local" or not (varies(spec.m) or varies(spec.n))
-    columns = tile.vectors * (lanes(caps, spec.itemsize, spec.n) if tile.schedule == "panel" else 1)
     rows_fit = not varies(spec.m) or tile.rows <= spec.m
-    return rows_fit and (not varies(spec.n) or columns <= spec.n)
+    return rows_fit and (not varies(spec.n) or tile.columns(spec, caps) <= spec.n)
 
 
 def schedules(spec: MatmulSpec, caps: Any, any_rows: bool = False) -> list[Tile]:
@@ -267,13 +287,16 @@ def panel_tiles(spec: MatmulSpec, caps: Any, any_rows: bool) -> list[Tile]:
     shapes = {(min(rows, spec.m), min(vectors, most)) for rows, vectors in REGISTER_TILES}
     fitting = [s for s in shapes if s[0] * s[1] + s[1] < registers]
     order = {s: i for i, s in enumerate(REGISTER_TILES)}
-    pack = (
-        spec.k > 0 and spec.inner == 1 and (spec.b.contiguous != 1 or (spec.m >= PACK_ROWS and spec.n > PACK_COLUMNS))
-    )
     enough = EVALUATE_SCATTERED if spec.a.contiguous is None else EVALUATE_COLUMNS
     evaluate = spec.n * spec.batch // distinct(spec) >= enough and (
         spec.a.flops > 0 or (spec.a.contiguous != 1 and spec.m * spec.k * spec.itemsize > EVALUATE_BYTES)
     )
+    few = spec.m <= SHALLOW_ROWS and not any_rows
+    depth = SHALLOW_DEPTH if few and spec.b.contiguous == 1 else PACK_DEPTH
+    if spec.a.contiguous != 1 and not evaluate:
+        depth = min(depth, ACROSS_DEPTH)
+    again = spec.m >= PACK_ROWS or any_rows
+    pack = depth if spec.k > 0 and spec.inner == 1 and (spec.b.contiguous != 1 or again) else 0
     tiles = [Tile("panel", rows, vectors, pack, evaluate) for rows, vectors in fitting]
     return sorted(tiles, key=lambda t: (cycles(t), order.get((t.rows, t.vectors), len(order)), -t.vectors))
 
@@ -284,19 +307,20 @@ def distinct(spec: MatmulSpec) -> int:
 
 
 def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
-    """Into how many pieces the sum is split: for the cache, and to give every compute unit some."""
+    """Into how many pieces the sum is split, to give every compute unit some."""
     if spec.inner > 1:
         return 1
     if tile.schedule == "stream":
         items = spec.batch * ceil(spec.n / STREAM_COLUMNS)
         return max(1, min(ceil(caps.compute_units * ITEMS_PER_UNIT / items), spec.k // MIN_DEPTH))
-    columns = tile.vectors * (lanes(caps, spec.itemsize, spec.n) if tile.schedule == "panel" else 1)
-    tiles = spec.batch * ceil(spec.m / tile.rows) * ceil(spec.n / columns)
-    again = tile.schedule == "panel" and spec.m > tile.rows
-    deepest = ACROSS_DEPTH if spec.a.contiguous != 1 and not tile.evaluate else MAX_DEPTH
-    wanted = ceil(spec.k / deepest) if again and spec.k > 2 * deepest else 1
-    if tiles < caps.compute_units:
-        wanted = max(wanted, min(caps.compute_units * ITEMS_PER_UNIT // tiles, spec.k // MIN_DEPTH))
+    panels = spec.batch * ceil(spec.n / tile.columns(spec, caps))
+    tiles = panels * ceil(spec.m / tile.rows)
+    wanted = 1
+    # Parts of the rows would each pack a panel: pieces of the sum pack their own.
+    packed_again = tile.pack and spec.m <= SHALLOW_ROWS and panels < caps.compute_units
+    if tiles < caps.compute_units or packed_again:
+        items = panels if packed_again else tiles
+        wanted = min(caps.compute_units * ITEMS_PER_UNIT // items, spec.k // MIN_DEPTH)
     affordable = MAX_PARTIAL_BYTES // (spec.batch * spec.m * spec.n * spec.itemsize)
     return max(1, min(wanted, affordable))
 

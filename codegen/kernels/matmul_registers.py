@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from codegen.builder import Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes, store_row, store_runs
 from codegen.kernels.contraction import Runs, Term, fma
 from codegen.kernels.step import Step, Steps
-from ops_core.sizes import deferred, multiple, varies
+from ops_core.sizes import deferred, multiple, usual, varies
 
 if TYPE_CHECKING:
     from codegen.kernels.matmul import MatmulSpec, Tile
@@ -19,15 +19,24 @@ if TYPE_CHECKING:
 # Work items for each compute unit that let an uneven split even out. More repeat the packing.
 ITEMS_PER_UNIT = 4
 
+# Rows whose sums wait for the next rows of B, beside which they lie in a private cache.
+BLOCK_ROWS = 1024
+# A depth that varies and is usually less than this part of a block has none: they cost it another pass of the sums.
+BLOCK_SHARE = 16
+
 # Columns whose sums a work item of `stream` keeps: four rows of them fill a first-level cache of 32 KiB.
 STREAM_COLUMNS = 2048
 
 
 @deferred
-def row_chunks(items: int, row_tiles: int, units: int) -> int:
-    """Into how many parts the rows are split so that `items` x parts keep all units busy to the end."""
-    best, share = 1, 0.0
-    for chunks in range(1, min(row_tiles, ITEMS_PER_UNIT * units) + 1):
+def row_chunks(items: int, row_tiles: int, units: int, most: int = 0) -> int:
+    """Into how many parts the rows are split so that `items` x parts keep all units busy to the end.
+
+    most: tiles that a part may have, where it is not 0.
+    """
+    fewest = ceil(row_tiles / most) if most else 1
+    best, share = fewest, 0.0
+    for chunks in range(fewest, min(row_tiles, max(fewest, ITEMS_PER_UNIT * units)) + 1):
         total = items * chunks
         busy = total / (ceil(total / units) * units)
         if busy > share + 0.02:
@@ -38,14 +47,22 @@ def row_chunks(items: int, row_tiles: int, units: int) -> int:
 
 
 def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
-    """Each work item makes a column panel for a range of rows, a register tile at a time."""
+    """Each work item makes a column panel for a range of rows, a register tile at a time.
+
+    B is packed `tile.pack` rows at a time; where it has more, the sums of all rows wait in between.
+    """
     m, n = spec.m, spec.n
-    rows, width = tile.rows, lanes(caps, spec.itemsize, n)
+    rows, width = tile.rows, tile.lanes or lanes(caps, spec.itemsize, n)
     span = tile.vectors * width
     # Where columns vary and there are more than a panel has, the last panel overlaps the one before.
     single = n <= span
     panels, row_tiles = ceil(n / span), ceil(m / rows)
-    chunks = row_chunks(spec.batch * panels, row_tiles, caps.compute_units)
+    # A depth that varies may be any other next time, so all of them have blocks; those that are usually a small part of
+    # one do without, until one is larger.
+    deep_enough = varies(spec.depth) and usual(spec.depth) * BLOCK_SHARE > tile.pack
+    blocks = tile.pack > 0 and (deep_enough or spec.depth > tile.pack)
+    most_tiles = max(1, BLOCK_ROWS // rows) if blocks else 0
+    chunks = row_chunks(spec.batch * panels, row_tiles, caps.compute_units, most_tiles)
     tiles_each = ceil(row_tiles / chunks)
     # A single panel may be narrower than its vectors: the last one overlaps the one before.
     offsets = [min(v * width, n - width) if single else v * width for v in range(tile.vectors)]
@@ -55,55 +72,62 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
 
     k = Builder(name, spec.index_bits, (1, 1, 1))
     load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
-    scratch = k.buffer(spec.acc) if tile.pack else None
-    result = k.private(spec.acc, rows * span)
+    deep = tile.pack if blocks or varies(spec.depth) else spec.depth
+    packed = k.private(spec.acc, deep * span) if tile.pack else None
+    waiting = (most_tiles if varies(tiles_each) else tiles_each) if blocks else 1
+    result = k.private(spec.acc, waiting * rows * span)
     number, chunk, z = k.global_id(0), k.global_id(1), k.global_id(2)
     batch, lo, hi = spec.part(k, z)
     j = at_most(k, number * span, n - span, n if varies(overhang) or overhang else span, span)
-    base = ((z * chunks + chunk) * panels + number) * (spec.depth * span) - lo * span
-    if scratch:
-        with k.for_(0, tile.vectors) as v:
-            column = j + at_most(k, v.iv * width, n - width, n if single else width, width)
-            copy_block(
-                k, load_b, batch, (lo, hi), column, width, spec.b.contiguous,
-                lambda p, x: k.store(scratch, base + (p * span + v.iv * width), x),
-            )  # fmt: skip
+    zero = k.const(0, spec.acc, width)
+    first, last = chunk * tiles_each, k.map("minimum", chunk * tiles_each + tiles_each, row_tiles)
 
-    def row_of_b(p: Term) -> list[V]:
-        if scratch and not isinstance(p, tuple):
-            return [k.load(scratch, base + (p * span + v * width), width) for v in range(tile.vectors)]
-        return [load_b(batch, p, j + offset, width) for offset in offsets]
+    def pack(lo: V, hi: V) -> None:
+        """Copies rows [lo, hi) of B. The panel before lay in the same memory, which is in the cache."""
+        if packed and spec.b.contiguous == 1:  # whole rows: each may be a page of its own
+            with k.for_(lo, hi) as row:
+                for at, offset in enumerate(offsets):
+                    k.store(packed, (row.iv - lo) * span + at * width, load_b(batch, row.iv, j + offset, width))
+        elif packed:
+            with k.for_(0, tile.vectors) as v:
+                column = j + at_most(k, v.iv * width, n - width, n if single else width, width)
+                copy_block(
+                    k, load_b, batch, (lo, hi), column, width, spec.b.contiguous,
+                    lambda p, x: k.store(packed, (p - lo) * span + v.iv * width, x),
+                )  # fmt: skip
 
-    last = k.map("minimum", chunk * tiles_each + tiles_each, row_tiles)
-    with k.for_(chunk * tiles_each, last) as tiles:
-        i = at_most(k, tiles.iv * rows, m - rows, m, rows)
-        zero = k.const(0, spec.acc, width)
+    def multiply(i: V, lo: V, hi: V, sums: list[V]) -> list[V]:
+        """Adds terms [lo, hi), the packed ones, to a tile of rows from i on."""
 
         def add(p: Term, sums: list[V]) -> list[V]:
-            b = row_of_b(p)
+            if packed and not isinstance(p, tuple):
+                b = [k.load(packed, (p - lo) * span + v * width, width) for v in range(tile.vectors)]
+            else:
+                b = [load_b(batch, p, j + offset, width) for offset in offsets]
             a = [load_a(batch, i + r, p) for r in range(rows)]
             return [fma(k, a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
 
-        sums = [zero] * (rows * tile.vectors)
-        if spec.inner == 1:
-            # Two terms a turn: a loop's own arithmetic takes the ports of multiply-adds. benchmarks/kernels.py `sgemm`,
-            # 1024^3 on Emerald Rapids: 239 -> 259 GFLOP/s, MKL 256; with four terms 252.
-            pairs = lo + (hi - lo) // 2 * 2
-            with k.for_(lo, pairs, 2, init=sums) as loop:
-                loop.yield_(*add(loop.iv + 1, add(loop.iv, loop.args)))
-            if not (multiple(spec.k, 2) and multiple(spec.piece, 2)):
-                with k.for_(pairs, hi, init=loop.results) as loop:
-                    loop.yield_(*add(loop.iv, loop.args))
-        else:
+        if spec.inner > 1:
             with k.for_(0, spec.k // spec.inner, init=sums) as loop:
                 with k.for_(0, spec.inner, init=loop.args) as group:
                     group.yield_(*add((loop.iv, group.iv), group.args))
                 loop.yield_(*group.results)
-        for at, total in enumerate(loop.results):
-            k.store(result, at // tile.vectors * span + offsets[at % tile.vectors], total)
+            return loop.results
+        # Two terms a turn: a loop's own arithmetic takes the ports of multiply-adds. benchmarks/kernels.py `sgemm`,
+        # 1024^3 on Emerald Rapids: 239 -> 259 GFLOP/s, MKL 256; with four terms 252.
+        pairs = lo + (hi - lo) // 2 * 2
+        with k.for_(lo, pairs, 2, init=sums) as loop:
+            loop.yield_(*add(loop.iv + 1, add(loop.iv, loop.args)))
+        if not (multiple(spec.k, 2) and multiple(spec.piece, 2)):
+            with k.for_(pairs, hi, init=loop.results) as loop:
+                loop.yield_(*add(loop.iv, loop.args))
+        return loop.results
+
+    def finish(number_of_tile: V, i: V, base: V | int) -> None:
+        """Hands a tile of sums, from `base` on in `result`, to the epilogue."""
         whole = again or multiple(m, rows)
-        with k.for_(0, rows) as row, nullcontext() if whole else k.if_(i + row.iv >= tiles.iv * rows):
-            line = (k, store, result, row.iv * span, i + row.iv, z, j)
+        with k.for_(0, rows) as row, nullcontext() if whole else k.if_(i + row.iv >= number_of_tile * rows):
+            line = (k, store, result, row.iv * span + base, i + row.iv, z, j)
             if spec.out.runs:
                 store_runs(*line, (number * span, j + min(span, n)), spec.out.runs)
             elif again or not overhang:
@@ -114,13 +138,39 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                 with k.else_():
                     if varies(overhang):
                         with k.for_(number * span - j, span) as c:
-                            store(z, i + row.iv, j + c.iv, k.load(result, row.iv * span + c.iv))
+                            store(z, i + row.iv, j + c.iv, k.load(result, row.iv * span + base + c.iv))
                     else:
                         store_row(*line, (overhang, span), width)
+
+    places = [r * span + offset for r in range(rows) for offset in offsets]
+
+    def keep(base: V | int, sums: list[V]) -> None:
+        for place, total in zip(places, sums, strict=True):
+            k.store(result, base + place, total)
+
+    @contextmanager
+    def tiles() -> Iterator[tuple[V, V, V]]:
+        """The loop over the range's tiles: number, first row, and where the sums wait."""
+        with k.for_(first, last) as loop:
+            yield loop.iv, at_most(k, loop.iv * rows, m - rows, m, rows), (loop.iv - first) * (rows * span)
+
+    if blocks:
+        with tiles() as (_, _, base):
+            keep(base, [zero] * len(places))
+        with k.for_(lo, hi, tile.pack) as block:
+            stop = k.map("minimum", block.iv + tile.pack, hi)
+            pack(block.iv, stop)
+            with tiles() as (_, i, base):
+                keep(base, multiply(i, block.iv, stop, [k.load(result, base + place, width) for place in places]))
+        with tiles() as (tile_number, i, base):
+            finish(tile_number, i, base)
+    else:
+        pack(lo, hi)
+        with tiles() as (tile_number, i, _):
+            keep(0, multiply(i, lo, hi, [zero] * len(places)))
+            finish(tile_number, i, 0)
     parts = spec.batch * spec.pieces
-    temps = [parts * chunks * panels * spec.depth * span * spec.itemsize] if tile.pack else []
-    args = (*spec.names, *range(len(temps)))
-    return Steps([Step(name, k.finish(), args, (panels, chunks, parts), (1, 1, 1))], temps)
+    return Steps([Step(name, k.finish(), spec.names, (panels, chunks, parts), (1, 1, 1))], [])
 
 
 def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:

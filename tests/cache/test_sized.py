@@ -127,6 +127,20 @@ def test_products_of_sizes_below_a_tile(device, name):
         torch.testing.assert_close(y.grad.cpu(), x.grad, rtol=1e-3, atol=1e-3)
 
 
+def test_large_products_do_not_keep_the_tiles_of_the_first_small_one(device):
+    """they have a trace of their own, for all large ones, whose tiles are wide; small ones keep theirs"""
+    built = []
+    for m, k, n in ((16, 24, 40), (20, 31, 33), (256, 256, 257), (270, 300, 255), (700, 2500, 100), (24, 50, 41)):
+        x, w = torch.randint(-8, 9, (m, k)).float(), torch.randint(-8, 9, (k, n)).float()
+        a, b = x.to(device), w.to(device)
+        torch.lazy.synchronize()
+        torch.lazy.reset_stats()
+        out = a @ b
+        torch.testing.assert_close(out.cpu(), x @ w, rtol=0, atol=0)
+        built.append(torch.lazy.stats()["kernels_built"])
+    assert built == [1, 1, 1, 0, 1, 0]  # the fifth: more rows of B than are packed at a time
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_plan_for_all_sizes_is_right_for_each(device, name):
     """results and gradients, for sizes around those of vectors and tiles"""

@@ -91,6 +91,17 @@ void scale(void **args, const uint64_t global[3], const uint64_t local[3])
     )
 
 
+def test_private_arrays_are_aligned_where_vectors_go_through_them() -> None:
+    k = Builder("through", index_bits=64)
+    x, y, own = k.buffer("f32", readonly=True), k.buffer("f32"), k.private("f32", 32)
+    i = k.global_id(0)
+    k.store(own, i, k.load(x, i, 16))
+    k.store(y, i, k.load(own, i, 16))
+    for dialect in ("opencl", "c"):
+        assert "__attribute__((aligned(64))) float v1[32];" in source(k, dialect)
+    assert "    float v1[32];" in source(k, "cuda")
+
+
 def test_scale_in_cuda() -> None:
     assert (
         source(scale(), "cuda")

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from codegen.kernels.matmul import MatmulSpec, Tile, candidates, matmul, rivals
+from codegen.kernels.matmul import PACK_DEPTH, SHALLOW_DEPTH, MatmulSpec, Tile, candidates, matmul, rivals
 from ops_core.sizes import Tape, tracing
 from tests.codegen.kernels.contract import MEMORY, Launcher, operand, output, register, to_memory
 from tests.codegen.run_plan import capabilities
@@ -17,6 +17,7 @@ SHAPES = [
     (3, 17, 10, 23), (1, 1, 300, 64),
     (1, 300, 1, 64), (4, 3, 3, 700), (1, 24, 24, 3000),
     (1, 40, 1000, 20), (2, 2, 4133, 30), (1, 1, 4133, 600),
+    (1, 9, 130, 301), (1, 70, 90, 2301), (1, 1030, 70, 2051),
 ]  # fmt: skip
 
 
@@ -73,8 +74,8 @@ def test_every_dtype(dtype, caps):
 def test_every_register_tile(schedule):
     """Each tile that a tuner could pick gives the same product."""
     shapes = [(4, 4), (8, 2), (6, 2), (1, 8), (3, 4), (2, 2), (1, 1)]
-    for (rows, vectors), pack, splits in product(shapes, (False, True), (1, 3)):
-        tile = Tile(schedule, rows, vectors, pack, evaluate=pack, splits=splits)
+    for (rows, vectors), pack, splits in product(shapes, (0, 16, 128), (1, 3)):
+        tile = Tile(schedule, rows, vectors, pack, evaluate=pack > 0, splits=splits)
         got, a, b = run((2, 21, 147, 70), "nn" if schedule == "panel" else "nt", tile=tile)
         np.testing.assert_array_equal(got, a @ b, str(tile))
 
@@ -118,12 +119,12 @@ def test_what_may_be_stored_again_is_not_guarded(again, guards):
 def test_the_tile_for_rows_that_vary_is_none_of_one_number_of_rows():
     """16 rows are 4 tiles of 4 and 3 of 6, so that those of 4 seem better"""
     a, b, out = operand("f32", (0, 64, 1)), operand("f32", (0, 64, 1)), output("f32", (0, 64, 1))
-    assert candidates(MatmulSpec(1, 16, 64, 64, a, b, out), CPU)[0] == Tile("panel", 4, 4)
+    assert candidates(MatmulSpec(1, 16, 64, 64, a, b, out), CPU)[0] == Tile("panel", 4, 4, pack=SHALLOW_DEPTH)
     for number in (16, 205, 2048):
         tape = Tape()
         rows = tape.symbol(340, number)
         with tracing(tape):
-            assert candidates(MatmulSpec(1, rows, 64, 64, a, b, out), CPU)[0] == Tile("panel", 6, 4)
+            assert candidates(MatmulSpec(1, rows, 64, 64, a, b, out), CPU)[0] == Tile("panel", 6, 4, pack=PACK_DEPTH)
 
 
 def test_an_output_that_is_contiguous_along_columns():
@@ -134,8 +135,9 @@ def test_an_output_that_is_contiguous_along_columns():
 def test_candidates_begin_with_the_heuristic():
     a, b, out = operand("f32", (0, 64, 1)), operand("f32", (0, 4096, 1)), output("f32", (0, 4096, 1))
     spec = MatmulSpec(1, 4096, 4096, 64, a, b, out)
-    assert candidates(spec, CPU)[0] == Tile("panel", 6, 4, pack=True)
-    assert candidates(spec._replace(m=4, k=4096), CPU)[0].pack is False
+    assert candidates(spec, CPU)[0] == Tile("panel", 6, 4, pack=PACK_DEPTH)
+    assert candidates(spec._replace(m=64), CPU)[0].pack == SHALLOW_DEPTH
+    assert candidates(spec._replace(m=6), CPU)[0].pack == 0
     assert candidates(spec._replace(m=1, k=4096), CPU)[0].schedule == "stream"
     assert candidates(spec._replace(m=32, n=32, k=65536), CPU)[0].splits > 1
     assert {t.schedule for t in candidates(spec, GPU)} == {"local"}
