@@ -31,7 +31,7 @@ log = logging.getLogger("lazy_backend.tuning")
 MIN_WORK = 1 << 18
 # Bytes of factors and result above which none is: the background would take as much again of the device's memory.
 MAX_BYTES = 1 << 28
-_FORM = [str, int, int, bool, bool, int]  # of a `Tile`
+_FORM = [str, int, int, int, bool, int, int]  # of a `Tile`
 
 
 def on() -> bool:

@@ -6,7 +6,7 @@ from lazy_backend.porting import schedules
 
 
 def test_a_row_says_what_each_repeat_would_choose(monkeypatch, capsys):
-    own, other = Tile("panel", 4, 4, True), Tile("dot", 4, 8, splits=2)
+    own, other = Tile("panel", 4, 4, 128), Tile("dot", 4, 8, splits=2)
     results = iter([({own: [1e-3] * 4, other: [t] * 4}, own) for t in (5e-4, 2e-3, 5e-4)])
     monkeypatch.setattr(schedules, "measured", lambda b, product: next(results))
     monkeypatch.setattr(tuning, "GROUPS", {"one": [("nt", 1, 5, 700, 300)]})

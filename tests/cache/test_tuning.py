@@ -134,7 +134,7 @@ def test_what_is_no_choice_is_dropped_and_the_heuristic_used(own, asked, damage)
     tile = tuning.parsed(text).rivals(compiler.capabilities(0))[1]
     keep(text, tile)
     path = own / entry(text)
-    contents = {"text": b"{", "fields": b'{"chosen": ["panel", "x", 3, true, false, 1]}',
+    contents = {"text": b"{", "fields": b'{"chosen": ["panel", "x", 3, 128, false, 1, 0]}',
                 "schedule": json.dumps({"chosen": tile._replace(splits=10**9)}).encode()}  # fmt: skip
     if damage == "bits":
         content = bytearray(path.read_bytes())
