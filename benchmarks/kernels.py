@@ -1,6 +1,6 @@
 """Contraction kernels alone, beside torch: the numbers that stand above the constants of `codegen.kernels`.
 
-    python -m benchmarks.kernels sgemm skinny long_k small conv attention attention_backward
+    python -m benchmarks.kernels sgemm skinny layers long_k small conv attention attention_backward
 
 Times are processor time of the whole process with torch on one thread, so a busy machine disturbs both sides alike and
 a number is a rate of one core. Kernels take turns with torch; the median counts.
@@ -118,11 +118,13 @@ def attend(backward: bool, batch: int, heads: int, length: int, depth: int, caus
 
 
 SQUARES = (256, 512, 1000, 1024, 2048, 4096)
+LAYERS = ((512, 3072, 768), (512, 768, 3072), (256, 256, 4096), (1024, 1024, 4096), (4096, 256, 256), (64, 4096, 4096))
 ATTENTION = [(1, 8, 2048, 64, False), (1, 8, 2048, 64, True), (4, 4, 256, 64, True), (1, 4, 2048, 128, True)]
 CASES: dict[str, tuple[Callable[..., None], list[tuple[Any, ...]]]] = {
     "sgemm": (product, [(layout, 1, n, n, n) for n in SQUARES for layout in ("nn", "nt", "tn")]),
     "skinny": (product, [(layout, 1, m, 4096, 4096) for m in (1, 2, 4, 8) for layout in ("nn", "nt")]
-               + [(layout, 1, 32, 1024, 1024) for layout in ("nn", "nt")]),
+               + [(layout, 1, m, 1024, 1024) for m in (8, 16, 32, 64, 128) for layout in ("nn", "nt", "tn")]),
+    "layers": (product, [(layout, 1, *case) for case in LAYERS for layout in ("nn", "nt", "tn")]),
     "long_k": (product, [("tn", 1, 64, 64, 65536), ("tn", 1, 256, 128, 4096), ("tn", 1, 768, 768, 8192)]),
     "small": (product, [("nt", 48, 128, 128, 64), ("nn", 48, 128, 64, 128), ("tn", 48, 128, 64, 128),
                         ("nn", 256, 16, 16, 16), ("nn", 1, 4096, 64, 64), ("nt", 1, 64, 10, 512)]),

@@ -37,12 +37,12 @@ FMA_LATENCY = 4
 # benchmarks/kernels.py, Emerald Rapids: sgemm 1024^3 6x4 in place of 4x4 102 -> 110, 32 x (256, 256, 64) 79 -> 87.
 READ_COST = 0.5
 
-# Fewer rows than this read B where it lies. Emerald Rapids, two cores, MKL / packed / as it lies, ms (`skinny`):
-# 8 x 1024 x 1024 0.21 / 0.18 / 0.26; 6 rows 0.24 / 0.23 / 0.23.
+# Fewer rows than this read B where it lies. 8 x 1024 x 1024 on two cores of Emerald Rapids, ms: 0.26 as it lies, 0.18
+# packed, MKL 0.21.
 PACK_ROWS = 8
 # Rows of B that are packed at a time, into private memory: the next ones overwrite what is in the cache (a scratch for
 # each panel went through memory). Where few rows of the result read them, as many as the first-level cache holds.
-# Emerald Rapids, two cores, MKL / in blocks / whole panels in a scratch, ms (`sgemm`, `skinny`, `long_k`):
+# Two cores of Emerald Rapids, m x k x n, MKL / in blocks / whole panels in a scratch, ms (docs/performance.md):
 # 512 x 3072 x 768 9.4 / 9.0 / 10.9 (blocks of 1024 9.4, of 4096 9.1); 256 x 4096 x 256 2.9 / 2.8 / 3.6;
 # 32 x 1024 x 1024 0.41 / 0.37 in blocks of 128, 0.47 in blocks of 256; 64 x 4096 x 4096 16.9 / 15.2 / 30.8.
 PACK_DEPTH = 2048
