@@ -283,6 +283,11 @@ class Builder:
             self._line(f"{name} = vector.load {buf.name}[{idx.name}] : {buf.type}, vector<{width}x{element}>")
         return self._from_memory(name, buf.dtype, width)
 
+    def prefetch(self, buf: Buf, idx: Operand) -> None:
+        """Ask for the cache line of element idx, which is read soon. A hint: nothing waits for it."""
+        idx = self._operand(idx, "index", 1)
+        self._line(f"memref.prefetch {buf.name}[{idx.name}], read, locality<3>, data : {buf.type}")
+
     def store(self, buf: Buf, idx: Operand, v: Operand) -> None:
         """Write a scalar, or a vector to contiguous elements. The value has the register dtype of the buffer."""
         idx = self._operand(idx, "index", 1)

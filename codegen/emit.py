@@ -189,6 +189,11 @@ class Emitter:
 
         return k.either(k.any(guard), lambda: [partly()], lambda: [zeros])[0]
 
+    def prefetch(self, instr: Instr) -> None:
+        """Ask for the cache line where a load begins."""
+        buffer, offset, expr = instr.data
+        self.k.prefetch(self._buffers[buffer], self.address(offset, expr))
+
     def _safe(self, guard: V | None, at: V) -> V:
         """An address that may be read even where the guard does not hold: then the buffer's first element."""
         return at if guard is None else self.k.select(guard, at, self.k.const(0, "index", at.width))

@@ -305,6 +305,14 @@ def store(p: Printer, op: Any) -> None:
     p.line(p.lang.store(x, p[buffer], p[index], t))
 
 
+@rule("memref.prefetch")
+def prefetch(p: Printer, op: Any) -> None:
+    """A hint that memory is read soon."""
+    buffer, index = op.operands
+    if p.lang.prefetch:
+        p.line(p.lang.prefetch.format(f"{p[buffer]} + {p[index]}"))
+
+
 RULES |= {"memref.load": load, "vector.load": load, "memref.store": store, "vector.store": store}
 
 

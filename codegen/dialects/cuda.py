@@ -86,6 +86,7 @@ class Cuda(Language):
     barrier = "__syncthreads();"
     long_suffix = "ull"
     aligned = ""  # registers
+    prefetch = ""  # other warps run meanwhile
     restrict = "__restrict__ "
     unsigned_names: ClassVar[dict[str, str]] = {
         "i8": "unsigned char",

@@ -9,7 +9,7 @@ work-group share a row. What a walk computes at some cost and a later one needs 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -17,10 +17,11 @@ from typing import Any
 from codegen.builder import Buf, Builder, V
 from codegen.emit import Emitter, needs, operands
 from codegen.index import Expr, Var
-from codegen.kernels import kept, reduction
+from codegen.kernels import kept, reduction, walk
 from codegen.kernels.kept import Kept
 from codegen.kernels.rows import locate
-from codegen.loops import Program, Store
+from codegen.kernels.walk import Phase, accumulators
+from codegen.loops import Instr, Program, Store
 from codegen.nesting import Nest, arrange, element_bytes, lanes
 from ops_core.sizes import deferred, multiple, usual, varies
 
@@ -39,9 +40,8 @@ GROUPS_PER_UNIT = 4
 # since rows are pages apart. benchmarks: the sum over the rows of (8192, 768) floats, a bias's gradient, took 4.1 ms
 # with 1, 2.0 with 2, 1.2 with 4, 1.7 with 8 in single runs on a busy machine: 4 beat 1 in all, 8 in some.
 COLUMNS = 4
-# Accumulators and operations of such a walk, at most: registers hold the ones; the others take long to compile and hide
-# how slowly rows come. Reasoned, not measured.
-MAX_ACCUMULATORS, MAX_WALK_OPS = 8, 128
+# Operations of such a walk, at most: they take long to compile and hide how slowly rows come. Reasoned, not measured.
+MAX_WALK_OPS = 128
 # Lanes of the vectors that take what is left of a row before single elements do, which take about as long each: softmax
 # of 70 spent more than half of its time on the last 6. benchmarks: lengths.
 TAIL_LANES = (8, 4)
@@ -64,16 +64,6 @@ def build(name: str, program: Program, caps: Any) -> Kernel:
     return _Nest(name, nest, width, caps).kernel()
 
 
-@dataclass
-class _Phase:
-    """One walk over the reduced variables."""
-
-    reductions: list[int] = field(default_factory=list)
-    stores: list[Store] = field(default_factory=list)
-    writes: list[Kept] = field(default_factory=list)
-    reads: list[Kept] = field(default_factory=list)
-
-
 class _Nest:
     def __init__(self, name: str, nest: Nest, width: int, caps: Any):
         self.nest, self.program, self.width = nest, nest.program, width
@@ -93,6 +83,8 @@ class _Nest:
         self.arrays: list[str] = []
         if nest.reduced and nest.vector:
             self._keep(nest.vector, caps)
+            if caps.is_cpu and not along and len(self.phases) > 1:
+                self._arrange(nest.vector, caps)
 
     def _block(self, var: Var) -> int:
         """How many values of a parallel variable one work item takes."""
@@ -106,12 +98,12 @@ class _Nest:
         if self.phases[0].stores:
             return 1
         program = self.program
-        each = sum(_accumulators(r) for r in program.reductions)
+        each = sum(accumulators(r) for r in program.reductions)
         ops = sum(kept.ops(i, vector, self.width) for i, walks in zip(program.instrs, self.walks, strict=True) if walks)
         vectors = prod(usual(v.size) for v in self.nest.parallel) // self.width
         columns = COLUMNS
         while columns > 1 and (
-            each * columns > MAX_ACCUMULATORS
+            each * columns > walk.MAX_ACCUMULATORS
             or ops * columns > MAX_WALK_OPS
             or usual(vector.size) < self.width * columns
             or vectors // columns < caps.compute_units * GROUPS_PER_UNIT
@@ -151,7 +143,7 @@ class _Nest:
         full = [s for s in program.stores if program.reduced & s.expr.vars or self.walks[s.value]]
         # A store over memory that is loaded waits for the last walk, so that no later walk reads it changed.
         at = [count if s.in_place else known[s.value] for s in full]
-        self.phases = [_Phase() for _ in range(max([count, *(n + 1 for n in at)], default=0))]
+        self.phases = [Phase() for _ in range(max([count, *(n + 1 for n in at)], default=0))]
         for i, r in enumerate(program.reductions):
             self.phases[known[r.value]].reductions.append(i)
         for s, n in zip(full, at, strict=True):
@@ -178,11 +170,23 @@ class _Nest:
             phase.writes = [v for v in values if v.first == n and not self._written(v, phase)]
             phase.reads = [v for v in values if v.first < n <= v.last]
 
-    def _written(self, value: Kept, phase: _Phase) -> bool:
+    def _arrange(self, vector: Var, caps: Any) -> None:
+        """How the walks over a row that is in a cache go: several vectors at a time, and who asks for the next row."""
+        program = self.program
+        for phase in self.phases:
+            needed = [id for id in needs(program, self._roots(phase)) if self.walks[id]]
+            ops = sum(kept.ops(program.instrs[id], vector, self.width) for id in needed)
+            phase.vectors = walk.vectors(program, phase, ops, usual(vector.size) // self.width)
+        row = usual(prod(v.size for v in self.nest.reduced)) * element_bytes(program)
+        if self.nest.parallel and walk.AHEAD <= row <= caps.cache_bytes // 2:
+            first = needs(program, self._roots(self.phases[0]))
+            self.phases[-1].ahead = walk.streams(program, first, self.nest.parallel[-1], vector)
+
+    def _written(self, value: Kept, phase: Phase) -> bool:
         """Whether the place of a kept value is an output that is this value."""
         return isinstance(value.place, Store) and value.place.value == value.id and value.place in phase.stores
 
-    def _roots(self, phase: _Phase) -> list[int]:
+    def _roots(self, phase: Phase) -> list[int]:
         """The instructions whose values a walk is for."""
         return [self.program.reductions[r].value for r in phase.reductions] + [s.value for s in phase.stores]
 
@@ -318,7 +322,7 @@ class _Nest:
         else:
             self.emitter.store_all(self.row_stores)
 
-    def _prepare(self, phase: _Phase) -> None:
+    def _prepare(self, phase: Phase) -> None:
         """Emit what the walk needs but does not change."""
         roots = self._roots(phase)
         width = self.emitter.width
@@ -329,7 +333,7 @@ class _Nest:
                 self.emitter.value(id)
         self.emitter.width = width
 
-    def _walk(self, phase: _Phase) -> None:
+    def _walk(self, phase: Phase) -> None:
         """Loop over the reduced variables: whole vectors, then what is left of each row, then all combined."""
         emitter, nest, k = self.emitter, self.nest, self.k
         reductions = [self.program.reductions[r] for r in phase.reductions]
@@ -337,18 +341,52 @@ class _Nest:
         if self.across_items:
             acc = self._loop(list(nest.reduced), visit, self._start(reductions, emitter.width), emitter.width)
         else:
-            size = nest.reduced[-1].size
+            size, block = nest.reduced[-1].size, self.width * phase.vectors
+            if phase.ahead:
+                row = nest.parallel[-1]
+                following = k.map("minimum", emitter.env[row] + 1, row.size - 1)
             acc = []
-            for lo, hi, width in [(0, size // self.width * self.width, self.width), *tail(size, self.width)]:
-                part = self._loop(list(nest.reduced), visit, self._start(reductions, width), width, (lo, hi))
-                part = _each(reductions, part, lambda r, a: reduction.across(k, r.fn, a))
-                both = zip(_split(reductions, acc or part), _split(reductions, part), reductions, strict=True)
-                acc = [v for a, b, r in both for v in reduction.merge(k, r.fn, a, b)] if acc else part
+            whole = 0, size // block * block, self.width
+            for n, (lo, hi, width) in enumerate([whole, *tail(size, self.width, block)]):
+                start, count = self._start(reductions, width), 1 if n else phase.vectors
+                each = visit if n or not phase.ahead else partial(self._asking, visit, phase.ahead, following)
+                step = partial(self._side_by_side, each, width, len(start)) if count > 1 else each
+                part = self._loop(list(nest.reduced), step, start * count, width, (lo, hi), width * count)
+                parts = [part[i * len(start) : (i + 1) * len(start)] for i in range(count)]
+                while len(parts) > 1:
+                    parts = [self._merged(reductions, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+                part = _each(reductions, parts[0], lambda r, a: reduction.across(k, r.fn, a))
+                acc = self._merged(reductions, acc, part) if acc else part
             if self.lanes > 1:
                 acc = _each(reductions, acc, lambda r, a: reduction.across_group(k, r.fn, a, self.lanes))
         self._reduced(phase, acc)
 
-    def _reduced(self, phase: _Phase, acc: list[V]) -> None:
+    def _asking(self, visit: Callable[[list[V]], list[V]], loads: list[Instr], following: V, acc: list[V]) -> list[V]:
+        """A visit, and before it a request for the same part of the next row."""
+        env, row = self.emitter.env, self.nest.parallel[-1]
+        here, env[row] = env[row], following
+        for load in loads:
+            self.emitter.prefetch(load)
+        env[row] = here
+        return visit(acc)
+
+    def _side_by_side(self, visit: Callable[[list[V]], list[V]], width: int, each: int, acc: list[V]) -> list[V]:
+        """A visit to each of some vectors that follow each other in a row; `each` accumulators for each of them."""
+        assert self.nest.vector
+        env, result, first = self.emitter.env, [], self.emitter.env[self.nest.vector]
+        for n in range(len(acc) // each):
+            env[self.nest.vector] = first + n * width
+            with self.emitter.scope():
+                result += visit(acc[n * each : (n + 1) * each])
+        env[self.nest.vector] = first
+        return result
+
+    def _merged(self, reductions: list[Any], a: list[V], b: list[V]) -> list[V]:
+        """The accumulators of different elements as one."""
+        both = zip(_split(reductions, a), _split(reductions, b), reductions, strict=True)
+        return [v for one, other, r in both for v in reduction.merge(self.k, r.fn, one, other)]
+
+    def _reduced(self, phase: Phase, acc: list[V]) -> None:
         """The accumulators of a walk are the results of its reductions."""
         k, reductions = self.k, [self.program.reductions[r] for r in phase.reductions]
         for number, r, values in zip(phase.reductions, reductions, _split(reductions, acc), strict=True):
@@ -365,25 +403,26 @@ class _Nest:
         acc: list[V],
         width: int,
         bounds: tuple[int, int] | None = None,
+        block: int = 1,
     ) -> list[V]:
-        """Nested loops over `vars`; bounds: of the innermost, which steps by `width` if it is the vector."""
+        """Nested loops over `vars`; bounds: of the innermost if it is the vector, which then steps by `block`."""
         if not vars:
             with self.emitter.scope():
                 return visit(acc)
         var, *rest = vars
         inner = not rest and bounds is not None
-        lo, hi, step = (*bounds, width) if inner and bounds else (0, var.size, 1)
+        lo, hi, step = (*bounds, block) if inner and bounds else (0, var.size, 1)
         first: V | int = lo
         if inner and self.lanes > 1:
             first, step = self.k.local_id(0) * width + lo, width * self.lanes
         with self.k.for_(first, hi, step, init=acc) as loop:
             self.emitter.env[var] = loop.iv
             before, self.emitter.width = self.emitter.width, width
-            loop.yield_(*self._loop(rest, visit, loop.args, width, bounds))
+            loop.yield_(*self._loop(rest, visit, loop.args, width, bounds, block))
             self.emitter.width = before
         return loop.results
 
-    def _visit(self, phase: _Phase, acc: list[V]) -> list[V]:
+    def _visit(self, phase: Phase, acc: list[V]) -> list[V]:
         """One element, or vector of elements, of a walk."""
         emitter, k = self.emitter, self.k
         result: list[V] = []
@@ -434,12 +473,7 @@ def tail(size: int, width: int, block: int = 0) -> list[tuple[int, int, int]]:
 def _split(reductions: list[Any], values: list[V]) -> list[list[V]]:
     """The accumulators of each reduction."""
     rest = iter(values)
-    return [[next(rest) for _ in range(_accumulators(r))] for r in reductions]
-
-
-def _accumulators(reduction: Any) -> int:
-    """A value, and for argmax and argmin its position."""
-    return 2 if reduction.fn.startswith("arg") else 1
+    return [[next(rest) for _ in range(accumulators(r))] for r in reductions]
 
 
 def _each(reductions: list[Any], values: list[V], change: Callable[[Any, list[V]], list[V]]) -> list[V]:

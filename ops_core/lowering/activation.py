@@ -74,10 +74,15 @@ def _celu(self, alpha=1.0):
     return where(self > 0, self, A.map_("expm1", self / alpha) * alpha)
 
 
+def _tanh_cdf(x: Arr) -> Arr:
+    """(1 + tanh u) / 2 of the approximation, as sigmoid(2 u): cheaper, and nothing cancels."""
+    return sigmoid_of(2.0 * SQRT_2_OVER_PI * (x + 0.044715 * x * x * x))
+
+
 @pointwise("gelu", operands=("self",))
 def _gelu(self, approximate="none"):
     if approximate == "tanh":
-        return 0.5 * self * (1.0 + tanh_of(SQRT_2_OVER_PI * (self + 0.044715 * self * self * self)))
+        return self * _tanh_cdf(self)
     return 0.5 * self * (1.0 + A.map_("erf", self * SQRT_HALF))
 
 
@@ -85,9 +90,9 @@ def _gelu(self, approximate="none"):
 def _gelu_backward(grad_output, self, approximate="none"):
     x = self
     if approximate == "tanh":
-        t = tanh_of(SQRT_2_OVER_PI * (x + 0.044715 * x * x * x))
-        inner = SQRT_2_OVER_PI * (1.0 + 0.134145 * x * x)
-        return grad_output * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
+        cdf = _tanh_cdf(x)
+        slope = 2.0 * SQRT_2_OVER_PI * (1.0 + 0.134145 * x * x)
+        return grad_output * (cdf + x * (cdf * (1.0 - cdf) * slope))
     cdf = 0.5 * (1.0 + A.map_("erf", x * SQRT_HALF))
     return grad_output * (cdf + x * (INV_SQRT_2PI * A.map_("exp", -0.5 * x * x)))
 
