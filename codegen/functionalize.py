@@ -109,12 +109,13 @@ class Segment:
 
 
 class Check(NamedTuple):
-    """One word of a window. node: that checks; raises, text: the error, with a first {} for the index that lies outside
-    and a second for the user's line."""
+    """One word of a window. node: that checks; raises, text: the error, in which {index} is the one that lies outside,
+    {size} is `size`, and {line} the user's."""
 
     node: int
     raises: str
     text: str
+    size: int
 
 
 # What the user calls, where ops_core.data_dependent records another op for it.
@@ -257,8 +258,8 @@ class Functionalizer:
             at = View((), (), len(self.checks))
             self.graph.add_multi("store", (word,), [], slot=len(self.window.slots), **at._asdict())
             name = self.window.nodes[self.graph.origin].op
-            text = f"{check.attrs['text']} ({RECORDED_FOR.get(name, name)} at {{}})"
-            self.checks.append(Check(self.graph.origin, check.attrs["raises"], text))
+            text = f"{check.attrs['text']} ({RECORDED_FOR.get(name, name)} at {{line}})"
+            self.checks.append(Check(self.graph.origin, check.attrs["raises"], text, size))
 
     def write_argument(self, raw: Any, value: Any) -> None:
         """Write what an op leaves in an argument, or in each member of a list; None leaves it as it is."""

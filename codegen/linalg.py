@@ -113,7 +113,7 @@ class _Writer(Builder):
     def _leaf(self, id: int, instr: Instr) -> None:
         name = f"%a{len(self._args)}"
         if instr.op in ("scalar", "size"):
-            self._scalars[id] = V(self, name, instr.dtype)
+            self._scalars[id] = V(self, name, registers(instr.dtype))
             self._args.append(f"{name}: {self._element(id)}")
         else:
             self._tensors[id] = name

@@ -1,7 +1,7 @@
 """Plans as JSON: how an archive and the persistent cache keep what a window was compiled to.
 
     {"pieces": [bytes], "temps": [[piece, offset]], "scalars": how many the window has, "steps": [step],
-     "checks": [[node, exception, text]], "kernels": [[where its binary is, function, description]],
+     "checks": [[node, exception, text, size]], "kernels": [[where its binary is, function, description]],
      "tiles": {product: the schedule that was known to be its best}}, the last with LAZY_TUNE=on only
 
 Steps are those that the compiler gives to csrc/module.cpp, with a kernel's number in place of its handle and a
@@ -97,7 +97,7 @@ def read(blob: bytes, window: Mapping[str, Any], kernel: Callable[[str, str], in
 def _check(plan: Mapping[str, Any], window: Mapping[str, Any]) -> None:
     slots = len(window["slots"]) + bool(plan["checks"])  # the last is the checks' words
     bounds = {"slot": slots, "scalar": len(window["scalars"]), "temp": len(plan["temps"])}
-    ranges: list[tuple[Any, int]] = [(node, len(window["nodes"])) for node, _, _ in plan["checks"]]
+    ranges: list[tuple[Any, int]] = [(node, len(window["nodes"])) for node, _, _, _ in plan["checks"]]
     room = {piece: max(nbytes, 1) for piece, nbytes in enumerate(plan["pieces"])}
     ranges += [(offset, room.get(piece, 0)) for piece, offset in plan["temps"]]
     for step in plan["steps"]:

@@ -126,7 +126,8 @@ class Trace:
 
         self._steps = [places(step) for step in plan["steps"]]
         self._pieces = [number(nbytes) for nbytes in plan["pieces"]]
-        self._same = {"temps": plan["temps"], "checks": plan["checks"], "once": plan["once"]}
+        self._checks = [(*texts, number(size)) for *texts, size in plan["checks"]]
+        self._same = {"temps": plan["temps"], "once": plan["once"]}
         self._evaluate = untraced(tape.compiled(results))
         self.sized: dict[str, Any] = {  # for csrc/python_plan.cpp
             "count": self._count,
@@ -142,7 +143,8 @@ class Trace:
         for n, step in enumerate(self._steps):
             for kind, found in _library_call(step) if step[0] == "core" else _launch(step):
                 yield from ((x.number, (kind, n, i)) for i, x in enumerate(found) if isinstance(x, _Place))
-        yield from ((x.number, ("piece", n, 0)) for n, x in enumerate(self._pieces) if isinstance(x, _Place))
+        for kind, found in ("piece", self._pieces), ("check", [size for *_, size in self._checks]):
+            yield from ((x.number, (kind, n, 0)) for n, x in enumerate(found) if isinstance(x, _Place))
 
     def plan(self, now: Numbers) -> dict[str, Any] | None:
         """The plan for a window of these numbers; None where the trace is not one of such windows."""
@@ -158,7 +160,8 @@ class Trace:
                 return values[x.number]
             return type(x)([filled(y) for y in x]) if isinstance(x, (tuple, list)) else x
 
-        return {"pieces": filled(self._pieces), "steps": filled(self._steps), **self._same}
+        changing = {"pieces": self._pieces, "steps": self._steps, "checks": self._checks}
+        return {what: filled(values) for what, values in changing.items()} | self._same
 
 
 def _launch(step: tuple) -> Iterator[tuple[str, list[Any]]]:

@@ -85,4 +85,4 @@ def _check(node: Node, index: np.ndarray) -> None:
     """Raises what a `check` node names where an index lies outside."""
     outside = index[(index < node.attrs["low"]) | (index >= node.attrs["size"])]
     if outside.size:
-        raise EXCEPTIONS[node.attrs["raises"]](node.attrs["text"].format(outside.max()))
+        raise EXCEPTIONS[node.attrs["raises"]](node.attrs["text"].format(index=outside.max(), size=node.attrs["size"]))

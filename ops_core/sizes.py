@@ -337,6 +337,11 @@ def plain(x: Any) -> Any:
     return int.__add__(x, 0) if isinstance(x, Size) else float.__add__(x, 0.0) if isinstance(x, Real) else x
 
 
+def real(n: int) -> float:
+    """A size as a float. float() would hold a trace to this one size."""
+    return n * 1.0
+
+
 def varies(x: Any) -> bool:
     """Whether a size may be another next time."""
     return isinstance(x, Traced)

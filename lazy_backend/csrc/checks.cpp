@@ -14,9 +14,12 @@ constexpr int64_t kNothing = INT64_MIN;
 constexpr size_t kWords = 4096;
 
 std::exception_ptr error_of(const Check& check, int64_t index, const std::string& line) {
-  std::string text = check.text;
-  for (const std::string& filling : {line, std::to_string(index)})  // the line's is the last; some texts name no index
-    if (const auto hole = text.rfind("{}"); hole != std::string::npos) text.replace(hole, 2, filling);
+  std::string text = *check.text;
+  // The line last: it may hold anything.
+  const std::pair<std::string, std::string> fillings[] = {
+      {"{index}", std::to_string(index)}, {"{size}", std::to_string(check.size)}, {"{line}", line}};
+  for (const auto& [hole, filling] : fillings)
+    if (const auto at = text.find(hole); at != std::string::npos) text.replace(at, hole.size(), filling);
   const c10::SourceLocation here{__func__, __FILE__, __LINE__};
   if (check.index_error) return std::make_exception_ptr(c10::IndexError(here, text));
   return std::make_exception_ptr(c10::Error(here, text));
@@ -24,7 +27,7 @@ std::exception_ptr error_of(const Check& check, int64_t index, const std::string
 
 }  // namespace
 
-std::pair<lazy_mem, uint64_t> Checks::take(Device& device, const std::vector<std::shared_ptr<const Check>>& checks,
+std::pair<lazy_mem, uint64_t> Checks::take(Device& device, const std::vector<Check>& checks,
                                            const Window& window) {
   if (const size_t wanted = std::max(kWords, checks.size()); wanted > capacity_) {
     if (words_) device.free(words_);
@@ -34,7 +37,7 @@ std::pair<lazy_mem, uint64_t> Checks::take(Device& device, const std::vector<std
   }
   const uint64_t first = pending_.size() * sizeof(int64_t);
   for (const auto& check : checks)
-    pending_.push_back({check, window.nodes[check->node].frame});
+    pending_.push_back({check, window.nodes[check.node].frame});
   return {words_, first};
 }
 
@@ -49,7 +52,7 @@ std::exception_ptr Checks::look(Device& device) {
   pending_.clear();
   for (size_t i = 0; i < words.size(); ++i)
     if (C10_UNLIKELY(words[i] != kNothing))
-      return error_of(*pending[i].check, words[i], describe(pending[i].frame));
+      return error_of(pending[i].check, words[i], describe(pending[i].frame));
   return nullptr;
 }
 

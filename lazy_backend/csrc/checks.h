@@ -15,14 +15,15 @@ namespace lazy {
 struct Check {
   uint32_t node;       // of the window
   bool index_error;    // else a RuntimeError
-  std::string text;    // the first {} stands for the index, the second for the user's line
+  std::shared_ptr<const std::string> text;  // with {index}, {size} and {line}
+  int64_t size;        // of what is indexed
 };
 
 // The words of a device, handed out run by run until somebody looks. Used by whoever runs its jobs.
 class Checks {
  public:
   // Words for one run of a plan over `window`: their memory, and the first byte. Where there is no room, look() first.
-  std::pair<lazy_mem, uint64_t> take(Device& device, const std::vector<std::shared_ptr<const Check>>& checks,
+  std::pair<lazy_mem, uint64_t> take(Device& device, const std::vector<Check>& checks,
                                      const Window& window);
   bool room(size_t count) const { return pending_.size() + count <= capacity_; }
   // The first error that the words tell, or null; all words are free again. The device must be idle.
@@ -30,7 +31,7 @@ class Checks {
 
  private:
   struct Pending {
-    std::shared_ptr<const Check> check;
+    Check check;
     Frame frame;
   };
   std::vector<Pending> pending_;  // one a word

@@ -51,7 +51,7 @@ struct Sized {
 
 struct Plan {
   std::vector<Step> steps;
-  std::vector<std::shared_ptr<const Check>> checks;  // the words of the slot behind the window's last
+  std::vector<Check> checks;          // the words of the slot behind the window's last
   std::vector<int64_t> scalar_kinds;  // ScalarKind of each run-time scalar of the window
   std::vector<uint64_t> pieces;       // of memory for intermediates: bytes of each
   uint64_t runs = 0;

@@ -65,8 +65,8 @@ ArgRecipe arg_from_python(const py::tuple& arg, const std::vector<std::pair<uint
 
 // A number of a plan that is another for other sizes.
 struct Spot {
-  enum Kind : uint8_t { kGlobal, kLocal, kArg, kPiece, kOffset, kSize, kStride } kind;
-  uint32_t step, index;  // of a piece: its number, and 0; of a size or stride: LAZY_MAX_RANK of them for each tensor
+  enum Kind : uint8_t { kGlobal, kLocal, kArg, kPiece, kCheck, kOffset, kSize, kStride } kind;
+  uint32_t step, index;  // of a piece or check: its number, and 0; of a size or stride: LAZY_MAX_RANK of them for each tensor
 };
 
 void put(Plan& plan, const Spot& spot, const py::handle& value) {
@@ -74,6 +74,7 @@ void put(Plan& plan, const Spot& spot, const py::handle& value) {
     case Spot::kGlobal: plan.steps[spot.step].global[spot.index] = value.cast<uint64_t>(); break;
     case Spot::kLocal: plan.steps[spot.step].local[spot.index] = value.cast<uint64_t>(); break;
     case Spot::kPiece: plan.pieces[spot.step] = value.cast<uint64_t>(); break;
+    case Spot::kCheck: plan.checks[spot.step].size = value.cast<int64_t>(); break;
     case Spot::kOffset: plan.steps[spot.step].tensors[spot.index].offset = value.cast<uint64_t>(); break;
     case Spot::kSize:
       plan.steps[spot.step].tensors[spot.index / LAZY_MAX_RANK].sizes[spot.index % LAZY_MAX_RANK] = value.cast<int64_t>();
@@ -101,7 +102,7 @@ class TracedPlan final : public Sized {
         evaluate_(source["evaluate"].cast<py::object>().release().ptr()) {
     static const std::unordered_map<std::string, Spot::Kind> kinds = {
         {"global", Spot::kGlobal}, {"local", Spot::kLocal}, {"arg", Spot::kArg}, {"piece", Spot::kPiece},
-        {"offset", Spot::kOffset}, {"size", Spot::kSize}, {"stride", Spot::kStride}};
+        {"check", Spot::kCheck}, {"offset", Spot::kOffset}, {"size", Spot::kSize}, {"stride", Spot::kStride}};
     for (const auto& [kind, step, index] : source["spots"].cast<std::vector<std::tuple<std::string, uint32_t, uint32_t>>>())
       spots_.push_back({kinds.at(kind), step, index});
   }
@@ -151,8 +152,8 @@ std::unique_ptr<Plan> plan_from_python(const py::dict& source) {
   }
   for (const auto& item : source["checks"].cast<py::list>()) {
     const auto t = item.cast<py::tuple>();
-    plan->checks.push_back(std::make_shared<const Check>(
-        Check{t[0].cast<uint32_t>(), t[1].cast<std::string>() == "IndexError", t[2].cast<std::string>()}));
+    plan->checks.push_back({t[0].cast<uint32_t>(), t[1].cast<std::string>() == "IndexError",
+                            std::make_shared<const std::string>(t[2].cast<std::string>()), t[3].cast<int64_t>()});
   }
   for (const auto& item : source["steps"].cast<py::list>()) {
     const auto t = item.cast<py::tuple>();

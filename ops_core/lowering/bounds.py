@@ -9,7 +9,8 @@ from __future__ import annotations
 from ops_core import array as A
 from ops_core.array import Arr, where
 
-# Eager's exception and words for each kind of index. {index}: the one that lies outside.
+# Eager's exception and words for each kind of index. {index}: the one that lies outside, {size}: what it indexes has so
+# many elements. Both are filled in when an error is raised, so that windows whose sizes vary have one text.
 _PLACE = "index {index} is out of bounds for dimension {dim} with size {size}"
 ERRORS = {
     "index": ("IndexError", _PLACE),
@@ -51,7 +52,7 @@ def checked(index: Arr, size: int, error: str, dim: int = 0, negative: bool = Fa
     index = index.to("i64")
     if index.numel:
         raises, text = ERRORS[error]
-        text = text.format(index="{}", dim=dim, size=size)
+        text = text.replace("{dim}", str(dim))
         A.emit_multi("check", [index], [], low=-size if negative else 0, size=size, raises=raises, text=text)
     return clamp(wrap(index, size) if negative else index, size)
 

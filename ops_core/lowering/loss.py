@@ -15,6 +15,7 @@ from ops_core.lowering.indexing import MEAN, NONE, frequency
 from ops_core.lowering.pointwise import abs_
 from ops_core.lowering.promote import opmath, up
 from ops_core.lowering.registry import NotLowerable, rule
+from ops_core.sizes import real
 
 
 def _rows(x: Arr, target: Arr) -> tuple[Arr, Arr]:
@@ -29,10 +30,10 @@ def _multi_margin_loss_backward(grad_output, self, target, p, margin, weight=Non
     at_target = A.positions((n, c), 1).eq(index)
     z = float(margin) - x.gather(1, index) + x
     w = 1.0 if weight is None else weight.to(x.dtype).take(index.reshape(n)).unsqueeze(1)
-    slope = where((z > 0.0) & ~at_target, (2.0 * z if int(p) == 2 else A.full_like(z, 1.0)), 0.0) * w / float(c)
+    slope = where((z > 0.0) & ~at_target, (2.0 * z if int(p) == 2 else A.full_like(z, 1.0)), 0.0) * w / real(c)
     grads = where(at_target, -slope.sum(1, True), slope)
     g = grad_output.to(x.dtype)
-    g = g.reshape(n, 1) if reduction == NONE and g.ndim else g / float(n) if reduction == MEAN else g
+    g = g.reshape(n, 1) if reduction == NONE and g.ndim else g / real(n) if reduction == MEAN else g
     return (grads * g).reshape(*self.shape).to(self.dtype)
 
 
@@ -47,9 +48,9 @@ def _multilabel_margin_loss_forward(self, target, reduction=MEAN):
     # margin of every (label, class) pair: [n, labels, classes]
     z = 1.0 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1)
     pays = (z > 0.0) & valid.unsqueeze(2) & on.eq(0).unsqueeze(1)
-    losses = where(pays, z, 0.0).sum((1, 2)) / float(c)
+    losses = where(pays, z, 0.0).sum((1, 2)) / real(c)
     out = losses.reshape(*self.shape[:-1]) if reduction == NONE else losses.sum((0,))
-    out = out / float(n) if reduction == MEAN else out
+    out = out / real(n) if reduction == MEAN else out
     return out.to(self.dtype), on.to(self.dtype).reshape(*target.shape)
 
 
@@ -63,11 +64,11 @@ def _multilabel_margin_loss_backward(grad_output, self, target, reduction, is_ta
     safe = clamp(where(valid, t, 0), c)  # checked on the way forward
     # margin of every (label, class) pair: [n, labels, classes]
     z = 1.0 - x.gather(1, safe).unsqueeze(2) + x.unsqueeze(1)
-    hit = ((z > 0.0) & valid.unsqueeze(2) & on.eq(0.0).unsqueeze(1)).to(x.dtype) / float(c)
+    hit = ((z > 0.0) & valid.unsqueeze(2) & on.eq(0.0).unsqueeze(1)).to(x.dtype) / real(c)
     grads = hit.sum(1)
     grads = grads.scatter(1, safe, -hit.sum(2), "add")
     g = grad_output.to(x.dtype)
-    g = g.reshape(n, 1) if reduction == NONE and g.ndim else g / float(n) if reduction == MEAN else g
+    g = g.reshape(n, 1) if reduction == NONE and g.ndim else g / real(n) if reduction == MEAN else g
     return (grads * g).reshape(*self.shape).to(self.dtype)
 
 

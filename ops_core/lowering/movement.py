@@ -15,6 +15,7 @@ from ops_core.array import Arr, where
 from ops_core.lowering import views
 from ops_core.lowering.promote import COMPLEX_PARTS, name_of, opmath, result_type, torch_dtype
 from ops_core.lowering.registry import Complex, NotLowerable, rule
+from ops_core.sizes import real
 
 
 @rule("clone", "contiguous", "lift_fresh_copy", "_unsafe_view_copy")
@@ -164,7 +165,7 @@ def _linspace(start, end, steps, dtype=None):
     if steps <= 1:
         return first.to(result).expand(steps)
     i = A.iota(steps)
-    step = (last - first) / float(steps - 1)
+    step = (last - first) / real(steps - 1)
     up = first + step * i.to(compute)
     down = last - step * (i * -1 + (steps - 1)).to(compute)
     return where(i < steps // 2, up, down).to(result)
@@ -176,7 +177,7 @@ def _logspace(start, end, steps, base=10.0, dtype=None):
     if not A.is_float(result):  # eager truncates the ends, not what lies between
         first, last = (_bound(v, result).to("f64") for v in (start, end))
         i = A.iota(steps)
-        step = (last - first) / float(max(steps - 1, 1))
+        step = (last - first) / real(max(steps - 1, 1))
         exponents = where(i < (steps + 1) // 2, i.to("f64") * step + first, (i - (steps - 1)).to("f64") * step + last)
         return A.map_("pow", A.full((steps,), float(base), "f64"), exponents).to(result)
     exponents = _linspace(start, end, steps, torch.float64 if result == "f64" else torch.float32)

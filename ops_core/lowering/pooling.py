@@ -18,6 +18,7 @@ from ops_core.lowering.bounds import checked
 from ops_core.lowering.indexing import lowest
 from ops_core.lowering.promote import opmath
 from ops_core.lowering.registry import rule
+from ops_core.sizes import real
 
 Ints = tuple[int, ...]
 
@@ -377,7 +378,7 @@ def _adaptive_avg(rank: int) -> Any:
         for d, (n, o) in enumerate(zip(self.shape[-rank:], grad.shape[-rank:], strict=False), grad.ndim - rank):
             if n % o == 0:
                 spread = (
-                    (grad / float(n // o)).unsqueeze(d + 1).expand(*grad.shape[: d + 1], n // o, *grad.shape[d + 1 :])
+                    (grad / real(n // o)).unsqueeze(d + 1).expand(*grad.shape[: d + 1], n // o, *grad.shape[d + 1 :])
                 )
                 grad = spread.reshape(*grad.shape[:d], n, *grad.shape[d + 1 :])
             else:

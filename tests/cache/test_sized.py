@@ -300,3 +300,50 @@ def test_what_a_decomposition_gave_in_one_trace_is_not_taken_in_another(device, 
         return found
 
     agrees(program, rtol=1e-4, atol=1e-4)
+
+
+IMAGE, VOLUME = torch.linspace(-1, 1, 24).view(1, 3, 4, 2), torch.linspace(-1, 1, 24).view(1, 2, 2, 2, 3)
+
+
+def volume(x, align_corners):
+    return F.grid_sample(x[:12].reshape(1, 1, 3, 4, -1), VOLUME.to(x), align_corners=align_corners)
+
+
+# Ops whose lowerings reckon with a size, or name it in an error.
+READERS = {
+    "index": lambda x: x[torch.arange(len(x), device=x.device).flip(0)],
+    "gather": lambda x: x.gather(0, torch.arange(len(x) - 1, -1, -1, device=x.device)[:, None].expand(len(x), 5)),
+    "embedding": lambda x: F.embedding(torch.arange(7, device=x.device), x),
+    "nearest": lambda x: F.interpolate(x[None, None], scale_factor=2),
+    "bilinear": lambda x: F.interpolate(x[None, None], scale_factor=2, mode="bilinear"),
+    "bicubic": lambda x: F.interpolate(x[None, None], size=(2 * len(x), 9), mode="bicubic", align_corners=True),
+    "grid sample": lambda x: F.grid_sample(x[None, None], IMAGE.to(x.device), align_corners=False),
+    "volume": lambda x: volume(x, align_corners=False),
+    "volume in bf16": lambda x: volume(x.bfloat16(), align_corners=True).float(),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_further_sizes_build_nothing(device, name):
+    """also where a lowering reckons with a size, or an error would name it"""
+    built = []
+    for n in (45, 61, 77, 52, 83, 70):
+        x = torch.linspace(-1, 1, n * (n + 1)).sin().reshape(n, n + 1)
+        torch.lazy.reset_stats()
+        rtol = 0.05 if "bf16" in name else 1e-4
+        torch.testing.assert_close(READERS[name](x.to(device)).cpu(), READERS[name](x), rtol=rtol, atol=rtol)
+        built.append(torch.lazy.stats()["kernels_built"] + torch.lazy.stats()["ops_interpreted"])
+    assert built[-2:] == [0, 0]
+
+
+def test_an_error_names_the_size_of_its_own_window(device):
+    def row(x, i):
+        return x.to(device)[torch.tensor([i]).to(device)].cpu()
+
+    for n in (45, 61, 77, 52):
+        x = torch.rand(n, 3)
+        assert torch.equal(row(x, n - 1), x[n - 1 :])
+    torch.lazy.reset_stats()
+    with pytest.raises(IndexError, match="index 83 is out of bounds for dimension 0 with size 83"):
+        row(torch.rand(83, 3), 83)
+    assert torch.lazy.stats()["plans_compiled"] == 0
