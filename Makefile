@@ -52,7 +52,7 @@ SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
 # test_results.py is about what is known before any window runs.
 SHORT  := $(filter-out %/test_results.py,$(wildcard tests/semantics/test_*.py))
 # One op of these is several kernels already, at every window the same ones, and compiling them takes minutes.
-LONG   := %/test_fourier.py %/test_factorisations.py
+LONG   := %/test_fourier.py %/test_factorisations.py %/test_recurrence.py
 EIGHT  := $(addprefix tests/semantics/test_,chains.py indexing.py inplace.py views.py)
 POCL   := $(addprefix tests/semantics/test_,inplace.py views.py)
 each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; \
