@@ -131,7 +131,7 @@ def _product(node: Node, sources: list[Source], sink: Sink, caps: Any) -> Matmul
     *batch, m, n = node.outputs[0].shape
     depth = node.inputs[0].shape[-1]
     wide = any(p.wide for p in (*(s.program for s in sources), sink.program))
-    a, b = (_operand(s, batch, caps) for s in sources)
+    a, b = (_operand(s, batch, caps, len(batch) + 1 - at) for at, s in enumerate(sources))
     acc = registers(node.outputs[0].dtype)
     spec = MatmulSpec(prod(batch), m, n, depth, a, b, _output(sink, batch, caps), acc, 64 if wide else 32,
                       ("in0", "in1", "out"))  # fmt: skip
@@ -153,8 +153,8 @@ def _convolution(name: str, node: Node, sources: list[Source], sink: Sink, caps:
     return convolution(name, spec, caps)
 
 
-def _operand(source: Source, batch: Sequence[int], caps: Any) -> Operand:
-    """A matrix of each batch, as contraction templates read it."""
+def _operand(source: Source, batch: Sequence[int], caps: Any, along: int) -> Operand:
+    """A matrix of each batch, as contraction templates read it. along: the dim that is summed over."""
     rank = len(batch)
     contiguous = source.contiguous((rank + 1, rank), caps.vector_bytes // 4)
 
@@ -167,7 +167,7 @@ def _operand(source: Source, batch: Sequence[int], caps: Any) -> Operand:
         return load
 
     return Operand(bind, registers(source.dtype), None if contiguous is None else contiguous - rank,
-                   source.varies(range(rank)), source.flops, source.itemsize)  # fmt: skip
+                   source.varies(range(rank)), source.flops + source.quotients(along), source.itemsize)  # fmt: skip
 
 
 def _output(sink: Sink, batch: Sequence[int], caps: Any) -> Output:

@@ -102,6 +102,10 @@ class Builder:
         """All work items of the group arrive; their work-group memory is then visible to each other."""
         self._line("gpu.barrier memfence [#gpu.address_space<workgroup>]")
 
+    def separate(self) -> None:
+        """Compilers keep what is read from memory after this point after it."""
+        self._line('llvm.inline_asm has_side_effects "", "~{memory}" : () -> ()')
+
     # Values
 
     def const(self, value: int | float | bool, dtype: str, width: int = 1) -> V:

@@ -292,17 +292,19 @@ def _(p: Printer, op: Any) -> str:
 def load(p: Printer, op: Any) -> str:
     """Elements from memory; halves become the f32 values that stand for them."""
     buffer, index = op.operands
-    t = Type(p.memref(buffer.type)[1], p.type(op.results[0]).width)
-    x = p.lang.load(p[buffer], p[index], t)
+    _, element, space = p.memref(buffer.type)
+    t = Type(element, p.type(op.results[0]).width)
+    x = p.lang.load(p[buffer], p[index], t, space)
     return p.half_value(x, t) if t.element in HALVES else x
 
 
 def store(p: Printer, op: Any) -> None:
     """Elements to memory; halves by their bits."""
     value, buffer, index = op.operands
-    t = Type(p.memref(buffer.type)[1], p.type(value).width)
+    _, element, space = p.memref(buffer.type)
+    t = Type(element, p.type(value).width)
     x = p.half_bits(p[value], t) if t.element in HALVES else p[value]
-    p.line(p.lang.store(x, p[buffer], p[index], t))
+    p.line(p.lang.store(x, p[buffer], p[index], t, space))
 
 
 @rule("memref.prefetch")
@@ -311,6 +313,13 @@ def prefetch(p: Printer, op: Any) -> None:
     buffer, index = op.operands
     if p.lang.prefetch:
         p.line(p.lang.prefetch.format(f"{p[buffer]} + {p[index]}"))
+
+
+@rule("llvm.inline_asm")
+def separate(p: Printer, op: Any) -> None:
+    """No instruction, but reads stay on their side of it (`Builder.separate`)."""
+    if p.lang.separate:
+        p.line(p.lang.separate)
 
 
 RULES |= {"memref.load": load, "vector.load": load, "memref.store": store, "vector.store": store}

@@ -36,7 +36,7 @@ _FIRST_GROUP = frozenset({"get_group_id(0)", "global0 / (int32_t)local[0]"})  # 
 _IF = re.compile(r"if \((\w+)\) \{")
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 _COMPARISON = re.compile(rf"(.+?) ({'|'.join(_COMPARE)}) (.+)")
-_VECTOR_LOAD = re.compile(r"_at \*|\bvload\d")
+_VECTOR_LOAD = re.compile(r"_at \*|\bLOAD\(")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _OPERATOR = re.compile(r" (?:[-+*/<>|&^?]|[<>=!]=) ")
 _PAGE = 4096  # bytes; accesses further apart than this cost a translation each, and nothing fetches them ahead
@@ -201,7 +201,7 @@ class _Walk:
             self.chosen[name] = self.chosen.get(taken, taken)
         for dtype, count in _line_flops(self.source, line).items():
             self.flops[dtype] += count * self.turns
-        width = re.search(r"v(?:load|store)(\d+)\(|[a-z](\d+)_at \*", line)
+        width = re.search(r"\b(?:LOAD|STORE)\(__\w+ \w+, (\d+),|[a-z](\d+)_at \*", line)
         lanes = int(width[1] or width[2]) if width else 1
         for name, index, shift in re.findall(r"\b(\w+)(?:\[([^\]]*)\]| \+ (\w+)\))", line):
             name = self.chosen.get(name, name)

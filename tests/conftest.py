@@ -26,6 +26,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(getattr(config, "lazy_cache", ""), ignore_errors=True)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """An OpenCL runtime that was asked for may be absent, or older than the processor."""
+    if (wanted := os.environ.get("LAZY_OPENCL_PLATFORM")) and config.getoption("--device") == "lazy":
+        from lazy_backend.drivers import opencl
+
+        devices, reason, _ = opencl.chosen(opencl.candidates(), wanted)
+        for item in () if devices else items:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> str:
     return request.config.getoption("--device")

@@ -80,6 +80,7 @@ class Language:
     # Products on Emerald Rapids, ms: 1024^3 9.2 -> 8.5, 512 x 3072 x 768 with B transposed 14.9 -> 10.5.
     aligned = "__attribute__((aligned(64))) "
     prefetch = "PREFETCH({});"
+    separate = "SEPARATE;"
     unroll = "#pragma unroll"
     long_suffix = "ul"
     unsigned_names: ClassVar[dict[str, str]] = {"i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}
@@ -195,21 +196,21 @@ class Language:
         """The body of a lanewise function."""
         return f"    return {lanes};\n"
 
-    def load(self, p: str, i: str, t: Type) -> str:
-        """Elements from p[i] on; halves as their bits."""
-        return f"{p}[{i}]" if t.width == 1 else self.load_vector(p, i, t)
+    def load(self, p: str, i: str, t: Type, space: str) -> str:
+        """Elements from p[i] on, which is in an address space; halves as their bits."""
+        return f"{p}[{i}]" if t.width == 1 else self.load_vector(p, i, t, space)
 
-    def store(self, x: str, p: str, i: str, t: Type) -> str:
+    def store(self, x: str, p: str, i: str, t: Type, space: str) -> str:
         """The statement that writes elements from p[i] on; halves as their bits."""
-        return f"{p}[{i}] = {x};" if t.width == 1 else self.store_vector(x, p, i, t)
+        return f"{p}[{i}] = {x};" if t.width == 1 else self.store_vector(x, p, i, t, space)
 
-    def load_vector(self, p: str, i: str, t: Type) -> str:
+    def load_vector(self, p: str, i: str, t: Type, space: str) -> str:
         """Lanes that are aligned as one element."""
-        return f"vload{t.width}(0, {p} + {i})"
+        return f"LOAD({self.spaces[space] or '__private '}{self.memory(t.element)}, {t.width}, {p} + {i})"
 
-    def store_vector(self, x: str, p: str, i: str, t: Type) -> str:
+    def store_vector(self, x: str, p: str, i: str, t: Type, space: str) -> str:
         """The statement that writes lanes, aligned as one element."""
-        return f"vstore{t.width}({x}, 0, {p} + {i});"
+        return f"STORE({self.spaces[space] or '__private '}{self.memory(t.element)}, {t.width}, {x}, {p} + {i});"
 
     def atomic(self, p: Printer, kind: str, t: Type, space: str, memory: str, i: str, x: str) -> str:
         """The statement that combines x into memory[i] atomically."""

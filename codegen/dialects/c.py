@@ -30,6 +30,7 @@ TYPES(float, float) TYPES(double, double)
 TYPES(uint8_t, uint8x) TYPES(uint16_t, uint16x) TYPES(uint32_t, uint32x) TYPES(uint64_t, uint64x)
 TYPES(int8_t, int8x) TYPES(int16_t, int16x) TYPES(int32_t, int32x) TYPES(int64_t, int64x)
 #define PREFETCH(at) __builtin_prefetch(at)
+#define SEPARATE __asm__ volatile("" ::: "memory")
 static inline float as_float(uint32_t x) { float y; memcpy(&y, &x, 4); return y; }
 static inline uint32_t as_uint32_t(float x) { uint32_t y; memcpy(&y, &x, 4); return y; }
 static inline double as_double(uint64_t x) { double y; memcpy(&y, &x, 8); return y; }
@@ -114,16 +115,16 @@ class C(Language):
     def atomic(self, p: Printer, kind: str, t: Type, space: str, memory: str, i: str, x: str) -> str:
         """Work items run one after the other: a plain update."""
         fn, value = combination(kind, t)
-        old = self.load(memory, i, t)
+        old = self.load(memory, i, t, space)
         if t.element not in HALVES:
-            return self.store(p.need(fn, [old, x], value), memory, i, t)
-        return self.store(p.half_bits(p.need(fn, [p.half_value(old, t), x], value), t), memory, i, t)
+            return self.store(p.need(fn, [old, x], value), memory, i, t, space)
+        return self.store(p.half_bits(p.need(fn, [p.half_value(old, t), x], value), t), memory, i, t, space)
 
-    def load_vector(self, p: str, i: str, t: Type) -> str:
+    def load_vector(self, p: str, i: str, t: Type, space: str) -> str:
         """Lanes, aligned as one element."""
         return f"*(const {self.type(t._replace(element=self.stored(t)))}_at *)({p} + {i})"
 
-    def store_vector(self, x: str, p: str, i: str, t: Type) -> str:
+    def store_vector(self, x: str, p: str, i: str, t: Type, space: str) -> str:
         """The statement that writes lanes, aligned as one element."""
         return f"*({self.type(t._replace(element=self.stored(t)))}_at *)({p} + {i}) = {x};"
 

@@ -27,7 +27,7 @@ class Operand(NamedTuple):
     dtype       of the loaded value, in registers
     contiguous  the dim with stride 1 in memory (0 or 1), None if there is none: load is then called with width=1 only
     batched     False: does not depend on batch
-    flops       elementwise operations of the prologue for each element; 0 is a plain load
+    flops       operations for each element, of the prologue and quotients of its address; 0 is a plain load
     bytes       size of an element in memory
     """
 

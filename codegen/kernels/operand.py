@@ -100,6 +100,11 @@ class Source:
         """Elementwise operations for each element."""
         return sum(self.program.instrs[i].op in ("map", "mlir") for i in needs(self.program, [self.root]))
 
+    def quotients(self, dim: int) -> int:
+        """Loads for each element whose addresses take quotients of `dim`, as where heads are joined."""
+        loads = (self.program.instrs[i] for i in needs(self.program, [self.root]))
+        return sum(i.op == "load" and i.data[2].coefficient(self.vars[dim]) is None for i in loads)
+
 
 @dataclass(frozen=True, eq=False)
 class Sink:

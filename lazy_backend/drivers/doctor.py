@@ -19,8 +19,7 @@ def facts() -> dict[str, Any]:
     found: dict[str, Any] = {"driver": name, "drivers": discovery.names(), "devices": [], "error": "", "opencl": []}
     found["reason"] = f"LAZY_DRIVER={name}" if os.environ.get("LAZY_DRIVER") else "the default driver"
     if name == discovery.DEFAULT:
-        candidates = opencl.candidates()
-        chosen, reason = opencl.choose(candidates, os.environ.get("LAZY_OPENCL_PLATFORM", ""))
+        chosen, reason, candidates = opencl.chosen(opencl.candidates(), os.environ.get("LAZY_OPENCL_PLATFORM", ""))
         found["reason"] = reason
         found["opencl"] = [
             {"platform": c.platform, "device": c.name, "kind": c.kind, "problem": c.problem, "chosen": c in chosen}

@@ -95,6 +95,34 @@ def choose(found: list[Candidate], wanted: str = "") -> tuple[list[Candidate], s
     return [], f"no OpenCL device fits{f' LAZY_OPENCL_PLATFORM={wanted}' if wanted else ''}: {listing}"
 
 
+def chosen(found: list[Candidate], wanted: str = "") -> tuple[list[Candidate], str, list[Candidate]]:
+    """What `choose` chooses among those that can build a program; and all, with what is wrong with the others."""
+    while True:
+        devices, reason = choose(found, wanted)
+        if not devices or not (problem := refusal(devices[0])):
+            return devices, reason, found
+        found = [c._replace(problem=problem) if c.platform == devices[0].platform else c for c in found]
+
+
+# Platforms whose compiler may be older than the processor: PoCL 3.0 (LLVM 14) builds nothing on Zen 5. Others take
+# 0.14 s for a process's first program.
+_MAY_REFUSE = ("Portable Computing Language",)
+
+
+def refusal(candidate: Candidate) -> str:
+    """Why a device builds not even an empty program, or nothing."""
+    if candidate.platform not in _MAY_REFUSE:
+        return ""
+    import pyopencl as cl
+
+    try:
+        cl.Program(cl.Context([candidate.device]), "__kernel void nothing(void) {}").build()
+    except cl.Error as error:
+        said = next((line for line in str(error).splitlines() if "error" in line), "its compiler fails")
+        return f"builds nothing here ({said.strip()})"
+    return ""
+
+
 def library() -> Path:
     """The driver's shared library, built with the package."""
     folder = Path(__file__).parent
@@ -108,7 +136,7 @@ def library() -> Path:
 
 def driver() -> str:
     """Entry point: chooses devices and configures the C++ driver. Raises `Unsupported` where there is none."""
-    devices, reason = choose(candidates(), os.environ.get("LAZY_OPENCL_PLATFORM", ""))
+    devices, reason, _ = chosen(candidates(), os.environ.get("LAZY_OPENCL_PLATFORM", ""))
     if not devices:
         raise Unsupported(reason)
     configure = ctypes.CDLL(str(library())).lazy_opencl_configure

@@ -156,7 +156,10 @@ def test_same_bits_everywhere() -> None:
     for fn in BOUNDS:
         first = apply("Intel", fn, *operands.get(fn, (x,)))
         for place, width in (("Intel", 8), ("Portable", 1), ("Portable", 4), ("c", 1), ("c", 8)):
-            got = apply(place, fn, *operands.get(fn, (x,)), width=width)
+            try:
+                got = apply(place, fn, *operands.get(fn, (x,)), width=width)
+            except pytest.skip.Exception:
+                continue  # PoCL where its compiler does not know the processor; the tests of each place say so
             assert np.array_equal(got, first, equal_nan=True), (fn, place, width)
 
 

@@ -147,7 +147,7 @@ __kernel void rows(const __global ushort *restrict a0, __global ushort *a1)
     for (int i5 = v3; i5 < 256; i5 += 64) {
         int v6 = v1 * 256;
         int v7 = v6 + i5;
-        float4 v8 = value_bf16_i32x4(CONVERT(vload4(0, a0 + v7), uint4));
+        float4 v8 = value_bf16_i32x4(CONVERT(LOAD(__global ushort, 4, a0 + v7), uint4));
         float4 v9 = ((v4 > v8) | (v4 != v4)) ? v4 : v8;
         v4 = v9;
     }
@@ -189,6 +189,19 @@ def test_integers_are_unsigned_but_where_a_sign_matters() -> None:
     printed = source(k)
     assert "uint v5 = v1 + v2;" not in printed and "uint v4 = v1 + v2;" in printed
     assert "(int)v1 < (int)v2" in printed and "(int)v1 >> 3" in printed
+
+
+@pytest.mark.parametrize(("dialect", "lines"), [("opencl", 1), ("c", 1), ("cuda", 0)])
+def test_what_is_read_after_a_separation_stays_after_it(dialect: str, lines: int) -> None:
+    """A statement of its own between the loads; a GPU's schedules need none."""
+    k = Builder("apart")
+    x, y = k.buffer("f32", readonly=True), k.buffer("f32")
+    first = k.load(x, 0)
+    k.separate()
+    k.store(y, 0, first + k.load(x, 1))
+    printed = source(k, dialect)
+    assert printed.count("SEPARATE;") == lines
+    assert not lines or printed.index("a0[0]") < printed.index("SEPARATE;") < printed.index("a0[1]")
 
 
 def test_library_functions_are_defined_once_and_before_use() -> None:

@@ -19,7 +19,7 @@ def test_a_kernel_with_a_tail_is_marked(device, width, tail):
     torch.lazy.synchronize()
     (window,) = lazy_backend.explain(lambda: view * 2 + rows).windows
     (kernel,) = window.kernels
-    if "vload" not in kernel.source:
+    if "LOAD(__" not in kernel.source:
         pytest.skip("this device uses no vectors")
     assert ("WHOLE\n__kernel" in kernel.source) == tail
 
@@ -35,7 +35,7 @@ def test_a_kernel_whose_last_items_have_no_row_is_marked(device, rows, guarded):
     explained = lazy_backend.explain(lambda: y.log_softmax(-1))
     torch.testing.assert_close(explained.result.cpu(), x.log_softmax(-1))
     (kernel,) = explained.windows[0].kernels
-    if "vload" not in kernel.source:
+    if "LOAD(__" not in kernel.source:
         pytest.skip("this device uses no vectors")
     assert ("WHOLE\n__kernel" in kernel.source) == guarded
 

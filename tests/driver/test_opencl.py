@@ -30,6 +30,15 @@ def chosen(*found, wanted=""):
     return [c.platform for c in devices]
 
 
+def test_a_platform_that_builds_nothing_here_is_left_for_the_next(monkeypatch):
+    monkeypatch.setattr(opencl, "refusal", lambda c: "builds nothing here" if c is POCL else "")
+    devices, _, found = opencl.chosen([POCL, INTEL._replace(rank=POCL.rank + 1)])
+    assert [c.platform for c in devices] == [INTEL.platform]
+    assert [c.problem for c in found] == ["builds nothing here", ""]
+    devices, text, _ = opencl.chosen([POCL, INTEL], "portable")
+    assert devices == [] and "builds nothing here" in text
+
+
 def test_a_gpu_is_preferred_then_intel_then_pocl():
     assert chosen(POCL, INTEL, GPU, FPGA) == [GPU.platform]
     assert chosen(POCL, INTEL, FPGA) == [INTEL.platform]
