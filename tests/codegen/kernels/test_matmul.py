@@ -116,6 +116,14 @@ def test_what_may_be_stored_again_is_not_guarded(again, guards):
     assert step.mlir.count("scf.if") == guards
 
 
+def test_the_two_terms_of_a_turn_are_read_one_after_the_other():
+    """read together they take registers from the sums: on Zen 5 2048 x 1024 x 256 took 3.4 ms in place of 2.3"""
+    a, b, out = operand("f32", (0, 64, 1)), operand("f32", (0, 128, 1)), output("f32", (0, 128, 1))
+    (step,) = matmul("product", MatmulSpec(1, 96, 128, 64, a, b, out), CPU, Tile("panel", 6, 4, PACK_DEPTH)).steps
+    first, second = step.mlir[: step.mlir.index("scf.yield")].split("llvm.inline_asm")
+    assert first.count("math.fma") == second.count("math.fma") == 24
+
+
 def test_the_tile_for_rows_that_vary_is_none_of_one_number_of_rows():
     """16 rows are 4 tiles of 4 and 3 of 6, so that those of 4 seem better"""
     a, b, out = operand("f32", (0, 64, 1)), operand("f32", (0, 64, 1)), output("f32", (0, 64, 1))
