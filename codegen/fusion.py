@@ -46,7 +46,7 @@ from codegen.groups import (
 from codegen.index import Dyn, Expr, Index, Var, contiguous
 from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index, result_index
 from ops_core.ir import Graph, Node, Value
-from ops_core.sizes import usual
+from ops_core.sizes import alike, usual
 
 
 class Fusion:
@@ -125,12 +125,13 @@ class Fusion:
         for value in dict.fromkeys(node.inputs):
             self._sources(value, producers, leaves)
         producers.sort(key=lambda p: -p[0].id)
-        siblings = [(g, None) for leaf in leaves for g in reversed(self._readers.get(leaf, ())) if g.domain == shape]
+        readers = (g for leaf in leaves for g in reversed(self._readers.get(leaf, ())))
+        siblings = [(g, None) for g in readers if alike(g.domain, shape)]
         for group, index in producers + siblings[:4]:
             if group not in self.groups:
                 continue
             if index is None or len(index) != len(shape):
-                index = identity(space(shape)) if group.domain == shape else self._known(group, shape)
+                index = identity(space(shape)) if alike(group.domain, shape) else self._known(group, shape)
             if index is not None and (group.id, index) not in seen:
                 seen.add((group.id, index))
                 yield group, index
@@ -165,7 +166,7 @@ class Fusion:
         """The index of some full-size member of this shape."""
         size = prod(group.domain)
         for value, index in group.index.items():
-            if value.shape == shape and prod(shape) == size:
+            if alike(value.shape, shape) and prod(shape) == size:
                 return index
         return None
 

@@ -10,6 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from ops_core.ir import Graph, Value
+from ops_core.sizes import alike
 
 
 class View(NamedTuple):
@@ -32,6 +33,11 @@ class View(NamedTuple):
             expected *= size
         return True
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All of them."""
+        return *self.strides, self.offset, *self.sizes
+
 
 class Digit(NamedTuple):
     """One dim of the buffer: `size` places of `stride` elements each."""
@@ -42,7 +48,7 @@ class Digit(NamedTuple):
 
 def view_of(graph: Graph, value: Value, have: View, want: View) -> Value | None:
     """`want` of a buffer whose contents are `value` in layout `have`; None where no chain of view ops gives it."""
-    if have == want:
+    if alike(have.numbers, want.numbers):
         return value
     order = sorted((d for d in range(len(have.sizes)) if have.sizes[d] != 1), key=lambda d: -have.strides[d])
     digits = split([Digit(have.sizes[d], have.strides[d]) for d in order], want.strides)
@@ -123,17 +129,17 @@ def permute(graph: Graph, value: Value, dims: list[int]) -> Value:
 
 def reshape(graph: Graph, value: Value, shape: tuple[int, ...]) -> Value:
     """The value's elements, in order, in `shape`; itself where it has that shape."""
-    return value if value.shape == shape else graph.add("reshape", (value,), shape, value.dtype, shape=shape)
+    return value if alike(value.shape, shape) else graph.add("reshape", (value,), shape, value.dtype, shape=shape)
 
 
 def expand(graph: Graph, value: Value, shape: tuple[int, ...]) -> Value:
     """The value repeated along its dimensions of size 1 up to `shape`; itself where it has that shape."""
-    return value if value.shape == shape else graph.add("expand", (value,), shape, value.dtype, shape=shape)
+    return value if alike(value.shape, shape) else graph.add("expand", (value,), shape, value.dtype, shape=shape)
 
 
 def cut(graph: Graph, value: Value, starts: list[int], counts: list[int], steps: list[int]) -> Value:
     """`counts[d]` elements of each dimension, every `steps[d]`-th from `starts[d]` on; itself where that is all."""
-    if tuple(counts) == value.shape and not any(starts):
+    if alike(counts, value.shape) and not any(starts):
         return value
     attrs = {"start": tuple(starts), "size": tuple(counts), "step": tuple(steps)}
     return graph.add("slice", (value,), tuple(counts), value.dtype, **attrs)

@@ -7,7 +7,7 @@ from math import prod
 from codegen.fusion import Fusion
 from codegen.groups import RECOMPUTE_WEIGHT, Group, Misfit, Uses, usual_bytes, weight
 from ops_core.ir import Value
-from ops_core.sizes import usual
+from ops_core.sizes import alike, usual
 
 # How far apart in the order of launches two readers of the same data may be to become one kernel: what the later one
 # reads may have to be kept longer. benchmarks: GPT training.
@@ -92,10 +92,10 @@ class _Regroup:
 
     def _alike(self, a: Group, b: Group) -> bool:
         """Whether two groups walk the same domain, read common data of its size, and do not depend on each other."""
-        if a.anchor or b.anchor or a.domain != b.domain or a.reduced != b.reduced:
+        if a.anchor or b.anchor or not alike(a.domain, b.domain) or a.reduced != b.reduced:
             return False
-        size = prod(a.domain)
-        common = any(prod(v.shape) == size for v in a.reads.keys() & b.reads.keys())
+        size = (prod(a.domain),)
+        common = any(alike((prod(v.shape),), size) for v in a.reads.keys() & b.reads.keys())
         if not common and not any(e in b.touched.get(s, ()) for s, es in a.touched.items() for e in es):
             return False
         return self.fusion.independent(a, b) and self.fusion.mergeable(a, b)

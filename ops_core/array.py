@@ -15,7 +15,7 @@ from typing import Any
 from ops_core import dtypes
 from ops_core.ir import Graph, Value
 from ops_core.scalars import BY_NAME as SCALARS
-from ops_core.sizes import varies
+from ops_core.sizes import alike, varies
 
 Shape = tuple[int, ...]
 Number = float | int | bool
@@ -123,14 +123,14 @@ class Arr:
     # shape
     def expand(self, *shape: int) -> Arr:
         """Broadcast to `shape`."""
-        return self if shape == self.shape else emit("expand", (self,), shape, self.dtype, shape=shape)
+        return self if alike(shape, self.shape) else emit("expand", (self,), shape, self.dtype, shape=shape)
 
     def reshape(self, *shape: int) -> Arr:
         """The same elements in row-major order; one size may be -1."""
         if -1 in shape:
             rest = -math.prod(shape)
             shape = tuple(self.numel // rest if n == -1 and rest else max(n, 0) for n in shape)
-        return self if shape == self.shape else emit("reshape", (self,), shape, self.dtype, shape=shape)
+        return self if alike(shape, self.shape) else emit("reshape", (self,), shape, self.dtype, shape=shape)
 
     def permute(self, *order: int) -> Arr:
         """Dimension d of the result is dimension order[d]."""
@@ -171,7 +171,7 @@ class Arr:
         """`size` positions start + i * step along `d`."""
         starts, sizes, steps = [0] * self.ndim, list(self.shape), [1] * self.ndim
         starts[d], sizes[d], steps[d] = start, size, step
-        if (start, size, step) == (0, self.shape[d], 1):
+        if alike((start, size, step), (0, self.shape[d], 1)):
             return self
         return emit("slice", (self,), sizes, self.dtype, start=tuple(starts), size=tuple(sizes), step=tuple(steps))
 

@@ -347,6 +347,13 @@ def varies(x: Any) -> bool:
     return isinstance(x, Traced)
 
 
+def alike(xs: Sequence[int], ys: Sequence[int]) -> bool:
+    """Whether two sequences are equal, for who need not know it: a size that varies and one that does not are taken to
+    differ, so that nothing is decided by their being the same number this time."""
+    same_kind = len(xs) == len(ys) and not any(varies(x) != varies(y) for x, y in zip(xs, ys, strict=True))
+    return same_kind and all(x == y for x, y in sorted(zip(xs, ys, strict=True), key=lambda pair: varies(pair[0])))
+
+
 def multiple(size: int, of: int) -> bool:
     """Whether `size` is a multiple of `of`; where sizes vary, whether it is for all of them."""
     if not isinstance(size, Size) and not isinstance(of, Size):

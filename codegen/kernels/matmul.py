@@ -215,8 +215,9 @@ def candidates(spec: MatmulSpec, caps: Any) -> list[Tile]:
         elif varies(spec.n):
             narrow = [t for t in found if t.schedule != "panel" or t.vectors == 1] or found
             found = [t._replace(pack=0) for t in narrow] if spec.b.contiguous == 1 else narrow
-    fitting = [t for t in found if fits(t, spec, caps)]
-    return fitting or schedules(spec, caps)
+    if varies(spec.m) or varies(spec.n):  # asking about another would tie the plan to its answer
+        return [next((t for t in found if fits(t, spec, caps)), None) or schedules(spec, caps)[0]]
+    return found
 
 
 def rivals(spec: MatmulSpec, caps: Any) -> list[Tile]:

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lazy_backend import variants
+import benchmarks.decode
+from lazy_backend import sized, variants
 from lazy_backend.variants import Sized, Text, parametrised
 
 HEAD = "module attributes {dlti.dl_spec = #dlti.dl_spec<index = 32 : i32>} {\n"
@@ -119,9 +120,23 @@ def test_decoding_runs_one_plan_for_all_lengths(device):
     """a cache grows by a row each turn: after some turns nothing is built, and nothing runs on the host"""
     if device == "cpu":
         pytest.skip("the cpu compiles nothing")
-    rows, stats = decode(device, 23)  # at 24 rows a product would have the size of those with w
-    torch.testing.assert_close(rows, decode("cpu", 23)[0], rtol=1e-4, atol=1e-5)
+    rows, stats = decode(device, 30)  # at 24 rows the cache has the shape of w: no reason for another plan
+    torch.testing.assert_close(rows, decode("cpu", 30)[0], rtol=1e-4, atol=1e-5)
     late = stats[12:]
     assert all(s["plans_compiled"] == s["kernels_built"] == s["host_ops"] == s["ops_interpreted"] == 0 for s in late)
     assert len({(s["windows"], s["kernels_launched"]) for s in late}) == 1, "the same every turn"
     assert late[0]["kernels_launched"]
+
+
+def test_decoding_with_attention_compiles_nothing_after_the_first_tokens(device, monkeypatch):
+    """keys and values grow by a token, past the width of a vector and the depth of a head (32): one trace serves all"""
+    if device == "cpu":
+        pytest.skip("the cpu compiles nothing")
+    traced, trace = [], sized.Trace
+    monkeypatch.setattr(sized, "Trace", lambda *args: traced.append(len(args[1][-1])) or trace(*args))
+    chosen, rows = benchmarks.decode.decode(device, 40)
+    assert chosen == benchmarks.decode.decode("cpu", 40)[0]
+    late = [{name: row[name] for name in benchmarks.decode.COLUMNS} for row in rows[5:]]
+    assert len(traced) == 2, "one that foretells, and one that confirms it"
+    assert all(row == late[0] for row in late), "the same every token"
+    assert late[0]["plans_compiled"] == late[0]["kernels_built"] == late[0]["ops_interpreted"] == 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops_core.sizes import Size, Tape, common_divisor, deferred, multiple, plain, tracing, usual, varies
+from ops_core.sizes import Size, Tape, alike, common_divisor, deferred, multiple, plain, tracing, usual, varies
 
 OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
 NUMBERS = st.integers(1, 40)
@@ -110,3 +110,15 @@ def test_usual_sizes_decide_without_a_guard():
     with tracing(tape):
         assert usual(n * 2 + 1) == 201 and usual(n // 3) == 33 and usual(7) == 7
     assert not tape.guards
+
+
+def test_what_need_not_be_equal_is_not_tied_to_the_size_at_hand():
+    """a cache of 32 rows of 32 is as any other; sizes that vary alike may be"""
+    tape, (n, m) = traced([32, 32], [9, 9])
+    with tracing(tape):
+        assert not alike((n, 32), (32, n)) and not alike((n,), (n, 1))
+        assert not alike((n, 1), (m, 2)) and not tape.guards
+        assert alike((n, 32), (n, 32)) and alike((32, 1), (32, 1)) and not tape.guards
+        assert alike((n,), (m,))
+    evaluate = tape.compiled([])
+    assert evaluate(7, 7) == [] and evaluate(7, 8) is None
