@@ -17,6 +17,8 @@ from codegen.rules import RULES
 MEMREF = re.compile(r"memref<(\?|\d+)x(\w+)(?:, #gpu.address_space<(\w+)>)?>")
 VECTOR = re.compile(r"vector<(\d+)x(\w+)>")
 INDEX_BITS = re.compile(r"index = (\d+)")
+# Blocks of fewer operations are written without the language's marks of a scope.
+SCOPE_OPERATIONS = 8
 
 
 def print_kernel(mlir_text: str, dialect: str) -> str:
@@ -116,7 +118,7 @@ class Printer:
         self.alone: set[Any] = set()
         self.types: dict[Any, Type] = {}
         self.indent = "    "
-        self.count = 0
+        self.count = self.scopes = 0
 
     # Functions
 
@@ -193,8 +195,17 @@ class Printer:
 
     def block(self, block: Any) -> None:
         """All operations of a block."""
-        for op in block.operations:
+        *operations, last = block.operations
+        enter, leave = self.lang.scope if len(operations) >= SCOPE_OPERATIONS else ("", "")
+        self.scopes += 1
+        label = f"s{self.scopes}"
+        if enter:
+            self.line(enter.format(label))
+        for op in operations:
             self.one(op.operation)
+        if leave:
+            self.line(leave.format(label))
+        self.one(last.operation)
 
     def one(self, op: Any) -> None:
         """One operation, by its rule."""

@@ -81,6 +81,7 @@ class Language:
     aligned = "__attribute__((aligned(64))) "
     prefetch = "PREFETCH({});"
     separate = "SEPARATE;"
+    scope: ClassVar[tuple[str, str]] = ("", "")  # what begins and ends a block of some length; {}: a label
     unroll = "#pragma unroll"
     long_suffix = "ul"
     unsigned_names: ClassVar[dict[str, str]] = {"i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}

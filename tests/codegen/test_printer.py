@@ -139,6 +139,7 @@ __attribute__((reqd_work_group_size(16, 1, 1)))
 __kernel void rows(const __global ushort *restrict a0, __global ushort *a1)
 {
     __local float l0[16];
+    ENTER(s1)
     int v1 = get_group_id(0);
     int v2 = get_local_id(0);
     int v3 = v2 * 4;
@@ -165,6 +166,7 @@ __kernel void rows(const __global ushort *restrict a0, __global ushort *a1)
     int v19 = v18 + v2;
     float v20 = round_f16_f32(v17);
     a1[v19] = (ushort)bits_f16_f32(v20);
+    LEAVE(s1)
 }
 """
     )
@@ -179,6 +181,17 @@ def test_values_that_swap_in_a_loop_go_through_a_temporary() -> None:
     k.store(x, 0, loop.results[0])
     k.store(x, 1, loop.results[1])
     assert "        float t6 = v3;\n        v3 = v4;\n        v4 = t6;\n" in source(k)
+
+
+def test_lanes_of_two_vectors_are_one_instruction_to_the_compiler() -> None:
+    k = Builder("pairs")
+    x = k.buffer("f64")
+    a, b = k.load(x, 0, 2), k.load(x, 2, 2)
+    k.store(x, 0, k.shuffle(a, b, [0, 2]))
+    k.store(x, 2, k.shuffle(a, b, [1, 0]))
+    printed = source(k)
+    assert "double2 v3 = SHUFFLE2(v1, v2, ulong2, 0, 2);" in printed and "double2 v4 = v1.s10;" in printed
+    assert "(double2){v1[0], v2[0]}" in source(k, "c")
 
 
 def test_integers_are_unsigned_but_where_a_sign_matters() -> None:
