@@ -1,6 +1,9 @@
 """LAZY_COMPILE=async: a window runs at once on the rung below, and on its plan when that is ready."""
 
 import logging
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -187,3 +190,20 @@ def test_the_hottest_window_is_next(monkeypatch):
     compiler._finish("b/1", 2)
     assert background.rung(windows[1]) is None and not background.takes(windows[1])
     assert (background.built(windows[1]), background.built(windows[1])) == (2, 0)
+
+
+def test_measurements_take_what_others_leave_and_windows_a_share(device):
+    """in a process of its own: the priority is of all its threads"""
+    if not hasattr(os, "SCHED_IDLE"):
+        pytest.skip("the system has no idle policy")
+    script = """
+import os, threading, time
+from lazy_backend.background import _yield_cores
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+for yes in (False, True):
+    _yield_cores(yes)
+    print(*{os.sched_getscheduler(int(t)) for t in os.listdir("/proc/self/task")})
+os._exit(0)
+"""
+    run = subprocess.run([sys.executable, "-uc", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [str(os.SCHED_OTHER), str(os.SCHED_IDLE)], run.stderr
