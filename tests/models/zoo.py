@@ -303,7 +303,6 @@ ARCHITECTURES = {
             num_attention_heads=[2, 2, 2],
             depths=[1, 1, 1],
             key_dim=[8, 8, 8],
-            patch_size=8,
         ),
         "vision",
         pixels=64,
