@@ -25,8 +25,9 @@ log = logging.getLogger("lazy_backend.sized")
 
 # Traces of one structure: sizes of different classes (below and above a vector) need one each.
 MAX_TRACES = 8
-# Traces that may wait for a size that they foretell: more, and each is good for its own size only.
-MAX_WAITING = 2
+# Traces that may wait for a size that they foretell: more, and each is good for its own size only. A product of
+# sizes below a vector's has up to four classes that hold a size or two (with 2, lengths 9, 4, 3 ended the search).
+MAX_WAITING = 4
 # Windows of a structure whose numbers are remembered, to tell which vary and how they belong together.
 MAX_SEEN = 4
 # One number is another times, or plus, this much at most.

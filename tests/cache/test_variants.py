@@ -140,3 +140,19 @@ def test_decoding_with_attention_compiles_nothing_after_the_first_tokens(device,
     assert len(traced) == 2, "one that foretells, and one that confirms it"
     assert all(row == late[0] for row in late), "the same every token"
     assert late[0]["plans_compiled"] == late[0]["kernels_built"] == late[0]["ops_interpreted"] == 0
+
+
+def test_lengths_below_a_vector_do_not_keep_longer_ones_from_their_plan(device):
+    """some tiles fit one or two lengths only; none of the others is compiled or run op by op for their sake"""
+    if device == "cpu":
+        pytest.skip("the cpu compiles nothing")
+    w = torch.linspace(-1, 1, 24 * 24).reshape(24, 24)
+    built = {}
+    for n in (5, 6, 7, 9, 4, 3, 8, 23, 24, 25, 48, 12, 72):
+        x = torch.linspace(-2, 3, n * 24).reshape(n, 24)
+        torch.lazy.reset_stats()
+        y = x.to(device) @ w.to(device)
+        torch.testing.assert_close((y @ y.t()).cpu(), (x @ w) @ (x @ w).t(), rtol=1e-4, atol=1e-3)
+        stats = torch.lazy.stats()
+        built[n] = stats["kernels_built"] + stats["ops_interpreted"]
+    assert not any(built[n] for n in (7, 23, 24, 25, 48, 12, 72)), built
