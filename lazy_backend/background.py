@@ -132,6 +132,8 @@ tuned: list[str] = []
 # In the background's process: products that it met itself, which the script's process will ask it to tune.
 _met: list[tuple[int, str]] | None = None
 _starting = threading.Lock()
+# How the script's processes are scheduled.
+_scheduling = (os.sched_getscheduler(0), os.sched_getparam(0)) if hasattr(os, "SCHED_IDLE") else None
 # What the process sees differently: it compiles, records nothing, and warns of nothing that the script warns of.
 _ENVIRONMENT = {
     "LAZY_COMPILE": "sync", "LAZY_RECORD": "", "LAZY_ARCHIVE": "", "LAZY_PROFILE": "", "LAZY_FALLBACK": "silent",
@@ -196,12 +198,12 @@ def built(window: dict[str, Any]) -> int:
 def _yield_cores(yes: bool) -> None:
     """Whether the process, with the driver's threads, takes only what others leave: for measurements, which are in no
     hurry. A window's compile has had its PATIENCE, and shares the cores: at idle priority gpt.py got its kernels after
-    38 s, so after 12 to 15 (with the same 100 first steps)."""
-    if hasattr(os, "SCHED_IDLE"):
-        policy = os.SCHED_IDLE if yes else os.SCHED_OTHER
+    38 s, so after 12 to 16 (with the first 100 steps as long)."""
+    if _scheduling is not None:
+        policy, parameters = (os.SCHED_IDLE, os.sched_param(0)) if yes else _scheduling
         for thread in os.listdir("/proc/self/task"):
             with suppress(PermissionError, ProcessLookupError):  # some systems let nobody back; a thread may have ended
-                os.sched_setscheduler(int(thread), policy, os.sched_param(0))
+                os.sched_setscheduler(int(thread), policy, parameters)
     elif yes:
         os.nice(19)
 
