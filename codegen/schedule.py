@@ -32,6 +32,8 @@ from ops_core.ir import Graph, Node, Value
 
 # The schedule that was measured for a product, or None for the heuristic's.
 Tiles = Callable[[Product], Tile | None]
+# Told of each kernel of a plan when it is made, with the nodes of the window that it computes first.
+Made = Callable[[KernelSource, list[int]], None]
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,14 @@ def plan(
     caps: Any,
     extern: Callable[[Node], bool] = lambda node: False,
     tiles: Tiles | None = None,
+    made: Made = lambda kernel, origins: None,
 ) -> Plan:
     """The plan of a graph over `slots` on a device with capabilities `caps`. extern: whether a library has the node;
-    tiles: asked for the schedule of each product."""
+    tiles: asked for the schedule of each product; made: told of each kernel, in the plan's order."""
     graph = rewrite(graph, caps, extern)
     fusion = Fusion(graph, caps.max_kernel_args // 2, lambda node: composite(node) or extern(node))
     regroup(fusion)
-    return _Scheduler(fusion, caps, permuted(graph), tiles).plan()
+    return _Scheduler(fusion, caps, permuted(graph), tiles, made).plan()
 
 
 def composite(node: Node) -> bool:
@@ -127,9 +130,9 @@ class _Batch:
 
 class _Scheduler:
     def __init__(
-        self, fusion: Fusion, caps: Any, permuted: Mapping[Value, tuple[int, ...]], tiles: Tiles | None = None
+        self, fusion: Fusion, caps: Any, permuted: Mapping[Value, tuple[int, ...]], tiles: Tiles | None, made: Made
     ):
-        self.fusion, self.caps, self.permuted, self.tiles = fusion, caps, permuted, tiles
+        self.fusion, self.caps, self.permuted, self.tiles, self.made = fusion, caps, permuted, tiles, made
         self.result = Plan()
         self.temps: dict[int, int] = {}  # temp id -> bytes
         self.locations: dict[Value, Location] = {}
@@ -209,7 +212,7 @@ class _Scheduler:
             groups = sum(-(-length // chunk) for length in lengths)
             origins = sorted({n.origin for group, _, _ in now for n in group.nodes})
             if groups:
-                kernel = self._kernel(self.known.kernels[key][0][0].source)
+                kernel = self._kernel(self.known.kernels[key][0][0].source, origins)
                 size = (groups * items, 1, 1), (items, 1, 1)
                 last += [Arg("bytes", n, dtype) for n, dtype in self.known.kernels[key][0][0].sizes]
                 self.result.launches.append(Launch(kernel, args + last, *size, origins))
@@ -348,13 +351,14 @@ class _Scheduler:
                 else:
                     args += arguments(programs[name], word)
             args += [Arg("bytes", n, dtype) for n, dtype in compiled.sizes]
-            kernel = self._kernel(compiled.source)
+            kernel = self._kernel(compiled.source, origins)
             self.result.launches.append(Launch(kernel, args, compiled.global_size, compiled.local_size, origins))
 
-    def _kernel(self, source: KernelSource) -> int:
+    def _kernel(self, source: KernelSource, origins: list[int]) -> int:
         if source.key not in self._kernels:
             self._kernels[source.key] = len(self.result.kernels)
             self.result.kernels.append(source)
+            self.made(source, origins)
         return self._kernels[source.key]
 
     def _place_temps(self) -> None:

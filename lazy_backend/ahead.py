@@ -2,7 +2,7 @@
 
 Intel's runtime reads a binary's LLVM IR: 1 to 20 ms each, one at a time whatever the number of threads, 0.25 s for the
 50 of a training script. That passes beside the script's own start. What a script used last time lies in the persistent
-cache, by the script's path.
+cache, by the script's path. One that used nothing will build its kernels: processes for that start instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from lazy_backend import _C, archive, cache, config, plans
+from lazy_backend import _C, archive, builders, cache, config, plans
 from lazy_backend.driver import discovery
 
 log = logging.getLogger("lazy_backend.cache")
@@ -26,6 +26,9 @@ log = logging.getLogger("lazy_backend.cache")
 DRIVERS = frozenset({"opencl"})
 # Kernels of a run that are remembered: some 50 for a training script. 256 take 1.3 s of one core to load.
 MOST = 256
+# Processes that build programs, started at once for a script that has not run before: what most first steps use, and on
+# two cores all that there are. benchmarks: first step of examples/gpt.py.
+NEW_SCRIPT = 1
 Load = Callable[[], object]
 
 
@@ -82,6 +85,8 @@ def _of_last_run(script: str) -> Iterator[Load]:
     if text := cache.load(_name(script)):
         for entry, function in json.loads(text)[:MOST]:
             yield functools.partial(plans.cached_kernel, 0, entry, function)
+    elif config.COMPILE.get() == "sync":
+        yield functools.partial(builders.start, NEW_SCRIPT)
 
 
 def remember(script: str) -> None:

@@ -2,8 +2,8 @@
 
 Drivers' compilers hold a lock of their own (Intel's: threads gain nothing), so processes share a plan's programs. And a
 compiler can end the process that it runs in: here that costs a program, not the script. The processes know the driver
-through the contract and nothing of torch, which takes 0.4 s to start; the first starts when a window turns out to have
-no plan, beside planning. They end when nothing has come for a while, and are started again when they are needed.
+through the contract and nothing of torch, which takes 0.4 s to start; they start with the device for a script that never
+ran before, else when a window turns out to have no plan, beside planning. They end when nothing has come for a while, and are started again when they are needed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from lazy_backend import pipes
@@ -58,11 +57,11 @@ class Died(RuntimeError):
 
 
 class Builder:
-    """One process. Whoever calls `build` has it alone; anybody may call `start`."""
+    """One process. One caller of `build` has it at a time; anybody may call `start`."""
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
         self.command = [sys.executable, "-c", f"from lazy_backend.builders import main; main({idle_s})"]
-        self._starting = threading.Lock()
+        self._starting, self._building = threading.Lock(), threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = False
         # Whether it never came to open the driver: it will not the next time.
@@ -83,6 +82,10 @@ class Builder:
 
         Raises Unstarted, and Died where the program's build ended the process, and a fresh one, or takes too long.
         """
+        with self._building:
+            return self._build((device, properties, source))
+
+    def _build(self, request: tuple[int, bytes, bytes]) -> bytes | str | None:
         ends = []
         for _ in range(2):
             try:
@@ -96,7 +99,7 @@ class Builder:
                 self.useless = True
                 raise Unstarted(f"{error!r}, exit status {self._process and self._process.wait()}") from error
             try:
-                pipes.send(self._process.stdin, (device, properties, source))
+                pipes.send(self._process.stdin, request)
                 if not select.select([self._process.stdout], [], [], LONGEST_S)[0]:
                     self.end()
                     raise Died(f"no answer for {LONGEST_S:.0f} s")
@@ -140,9 +143,14 @@ def _isolated() -> bool:
 @functools.lru_cache(maxsize=512)  # once a structure: one that comes again has its programs
 def expect(structure: str, ops: int) -> None:
     """A window of so many ops has no plan: starts processes beside its planning, where the script's will not build."""
+    start(max(1, ops // OPS_A_PROGRAM))
+
+
+def start(most: int) -> None:
+    """Starts so many processes, or as many as there may be, and does not wait for them."""
     if not _isolated():
         return
-    for builder in _builders[: max(1, ops // OPS_A_PROGRAM)]:
+    for builder in _builders[:most]:
         if not builder.useless:
             try:
                 builder.start()
@@ -150,95 +158,117 @@ def expect(structure: str, ops: int) -> None:
                 log.info("no builder process: %r", error)
 
 
-def build(
-    device: int, properties: bytes, sources: Sequence[Callable[[], bytes]], program: Callable[[bytes, bool], int]
-) -> list[int | RuntimeError]:
-    """A program of each source, or what is wrong with it: Died, or what `program` raised.
+class Building:
+    """Programs of a plan, built from when they are asked for on, beside what the caller does until it needs them all.
 
-    sources: each makes its text when its turn comes, the largest best first: one begun last would be waited for.
     `program(text, is_binary)` makes one in this process. properties: the device's, packed, by which a process knows
     that its driver's device is the same.
     """
-    isolated, many = _isolated(), len(sources) >= FEWEST
-    # Where the script's process builds too it has a core of its own.
-    helpers = [b for b in _builders[: None if isolated else -1] if not b.useless]
-    if not many:
-        helpers = [b for b in helpers if b.running()] or helpers[:1]
-    if device in _unknown or not discovery.opened_as_selected() or not (isolated or many):
-        helpers = []
-    texts: list[bytes] = []
-    left: deque[int] = deque()
-    # As often as something was left to do, and once more for each helper, which then finds nothing and ends.
-    told = threading.Semaphore(0)
-    answers: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
 
-    def leave(i: int) -> None:
-        left.append(i)
-        told.release()
+    def __init__(self, device: int, properties: bytes, program: Callable[[bytes, bool], int]) -> None:
+        self._device, self._properties, self._program = device, properties, program
+        self._isolated = _isolated()
+        self._texts: list[bytes] = []
+        # (-length, number) of programs that nobody builds yet, the longest first: one begun last would be waited for.
+        self._left: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
+        self._answers: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
+        self._threads: dict[Builder, threading.Thread] = {}
 
-    def helped_by(builder: Builder) -> None:
-        while told.acquire():
-            try:
-                i = left.popleft()
-            except IndexError:
-                break
-            try:
-                answer = builder.build(device, properties, texts[i])
-            except Died as died:
-                answers.put((i, died))
+    def ask(self, text: bytes) -> None:
+        """One more program, of this source."""
+        self._texts.append(text)
+        self._leave(len(self._texts) - 1)
+        for builder in self._helpers():
+            if builder not in self._threads and len(self._threads) < len(self._texts):
+                self._threads[builder] = threading.Thread(target=self._helped_by, args=(builder,), daemon=True)
+                self._threads[builder].start()
+
+    def finish(self) -> list[int | RuntimeError]:
+        """The programs in the order in which they were asked for, or what is wrong with one: Died, or what `program`
+        raised."""
+        self._end()
+        working = len(self._threads)
+        made: dict[int, int | RuntimeError] = {}
+        while len(made) < len(self._texts):
+            # What nobody does, and, where the script's process builds too, what nobody has begun.
+            if not (self._isolated and working) and (i := self._next()) is not None:
+                made[i] = self._made_here(self._texts[i], False)
                 continue
-            except Unstarted as error:
-                log.info("no builder process: %s; programs are built in the script's", error)
-                leave(i)
-                break
-            if answer is None:
-                _unknown.add(device)
-                leave(i)
-                break
-            answers.put((i, answer))
-        answers.put(None)
+            match self._answers.get():
+                case None:
+                    working -= 1
+                case i, Died() as died:
+                    made[i] = died
+                case i, bytes() as binary:
+                    made[i] = self._made_here(binary, True)
+                case i, _:  # what the driver's compiler refuses it refuses here, in the driver's own words
+                    made[i] = self._made_here(self._texts[i], False)
+        return [made[i] for i in range(len(self._texts))]
 
-    def made_here(text: bytes, is_binary: bool) -> int | RuntimeError:
+    def abandon(self) -> None:
+        """Waits for what has begun and leaves the rest: a process is one caller's at a time."""
+        while self._next() is not None:
+            pass
+        self._end()
+        for thread in self._threads.values():
+            thread.join()
+
+    def _helpers(self) -> list[Builder]:
+        """The processes that so many programs are worth."""
+        if self._device in _unknown or not discovery.opened_as_selected():
+            return []
+        # Where the script's process builds too it has a core of its own.
+        useful = [b for b in _builders[: None if self._isolated else -1] if not b.useless]
+        if len(self._texts) >= FEWEST:
+            return useful
+        return [b for b in useful if b.running()] or useful[:1] if self._isolated else []
+
+    def _leave(self, i: int) -> None:
+        self._left.put((-len(self._texts[i]), i))
+
+    def _end(self) -> None:
+        for _ in self._threads:
+            self._left.put(_END)
+
+    def _next(self) -> int | None:
+        """The longest program that nobody has begun, if there is one."""
         try:
-            return program(text, is_binary)
+            found = self._left.get_nowait()
+        except queue.Empty:
+            return None
+        if found == _END:
+            self._left.put(_END)  # for a helper
+            return None
+        return found[1]
+
+    def _made_here(self, text: bytes, is_binary: bool) -> int | RuntimeError:
+        try:
+            return self._program(text, is_binary)
         except RuntimeError as error:
             return error
 
-    threads = [threading.Thread(target=helped_by, args=(b,), daemon=True) for b in helpers[: len(sources)]]
-    for thread in threads:
-        thread.start()
-    try:
-        for i, source in enumerate(sources):
-            texts.append(source())
-            leave(i)
-    except BaseException:
-        left.clear()
-        raise
-    finally:
-        told.release(len(threads) or 1)  # by 0 it cannot be
-        if len(texts) < len(sources):
-            for thread in threads:  # a process is one caller's at a time
-                thread.join()
-    working = len(threads)
-    made: dict[int, int | RuntimeError] = {}
-    while len(made) < len(sources):
-        if left and not (isolated and working):
+    def _helped_by(self, builder: Builder) -> None:
+        while (found := self._left.get()) != _END:
+            i = found[1]
             try:
-                i = left.popleft()
-            except IndexError:
+                answer = builder.build(self._device, self._properties, self._texts[i])
+            except Died as died:
+                self._answers.put((i, died))
                 continue
-            made[i] = made_here(texts[i], False)
-            continue
-        match answers.get():
-            case None:
-                working -= 1
-            case i, Died() as died:
-                made[i] = died
-            case i, bytes() as binary:
-                made[i] = made_here(binary, True)
-            case i, _:  # what the driver's compiler refuses it refuses here, in the driver's own words
-                made[i] = made_here(texts[i], False)
-    return [made[i] for i in range(len(sources))]
+            except Unstarted as error:
+                log.info("no builder process: %s; programs are built in the script's", error)
+                self._leave(i)
+                break
+            if answer is None:
+                _unknown.add(self._device)
+                self._leave(i)
+                break
+            self._answers.put((i, answer))
+        self._answers.put(None)
+
+
+# Comes after all programs.
+_END = 0, -1
 
 
 def main(idle_s: float) -> None:

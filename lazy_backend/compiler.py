@@ -13,23 +13,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import logging
 import sys
 import threading
 from collections.abc import Iterator, Sequence, Set
+from types import TracebackType
 from typing import Any
 
 import torch
 
 from codegen import core_calls, externs, schedule
 from codegen.functionalize import Window, WindowNode, functionalize
-from codegen.plan import Arg, CoreCall, Launch, Plan
+from codegen.plan import Arg, CoreCall, KernelSource, Plan
 from codegen.printer import print_kernel
 from lazy_backend import _C, archive, background, cache, config, custom, entries, identity, kernels, plans, tuning
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
-from lazy_backend.kernels import Asked, NoCompile, described, library_handle, loaded
+from lazy_backend.kernels import Asked, NoCompile, described, library_handle
 from lazy_backend.reports import compiles, explain, profile
 from lazy_backend.sized import Untraceable, numbers
 from lazy_backend.variants import MIN_RUNS, Family, Variant
@@ -81,19 +83,48 @@ MAX_FAMILIES = 512
 MAX_LINES = 4
 
 
-def kernel_handles(device: int, wanted: Sequence[tuple[str, str, str]]) -> list[int]:
-    """The driver's handles of kernels (MLIR, function, the user's line): loaded before, else loaded or built now."""
-    keys = [(device, mlir.replace(f"@{name}(", "@(")) for mlir, name, _ in wanted]
-    asked: dict[tuple[int, str], Asked] = {}
-    for key, (mlir, name, line) in zip(keys, wanted, strict=True):
-        if key not in _kernels and key not in asked:
-            entry = cache.kernel_name(key[1], _C.device_properties(device))
-            function = f"k_{entry[:12]}"
-            renamed = mlir.replace(f"@{name}(", f"@{function}(")
-            text = functools.partial(print_kernel, renamed, capabilities(device).language)
-            asked[key] = Asked(entry, function, line, text, len(mlir))
-    _kernels.update(zip(asked, loaded(device, list(asked.values())), strict=True))
-    return [_kernels[key] for key in keys]
+class Kernels:
+    """The kernels of a plan, in its order. A context: what is being built when planning fails is waited for."""
+
+    def __init__(self, window: Window, family: Family) -> None:
+        self.variants: list[Variant] = []
+        self._window, self._family = window, family
+        self._keys: list[tuple[int, str]] = []
+        self._new: list[tuple[int, str]] = []
+        self._loading = kernels.Loading(window.device)
+
+    def ask(self, source: KernelSource, origins: Sequence[int]) -> None:
+        """One more kernel: known, or loaded, or built from now on. origins: the nodes that it computes first."""
+        device, name = self._window.device, source.name
+        # Sizes that vary are arguments already where they are traced.
+        traced = sizes.current() is not None
+        variant = Variant(source.mlir, ()) if traced else self._family.variant(source.mlir, name)
+        key = device, variant.mlir.replace(f"@{name}(", "@(")
+        self.variants.append(variant)
+        self._keys.append(key)
+        if key in _kernels or key in self._new:
+            return
+        self._new.append(key)
+        line = self._window.nodes[origins[0]].line if origins else "an unknown line"
+        entry = cache.kernel_name(key[1], _C.device_properties(device))
+        function = f"k_{entry[:12]}"
+        renamed = variant.mlir.replace(f"@{name}(", f"@{function}(")
+        text = functools.partial(print_kernel, renamed, capabilities(device).language)
+        self._loading.ask(Asked(entry, function, line, text))
+
+    def handles(self) -> list[int]:
+        """The driver's handles, when all are there."""
+        _kernels.update(zip(self._new, self._loading.finish(), strict=True))
+        return [_kernels[key] for key in self._keys]
+
+    def __enter__(self) -> Kernels:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._loading.abandon()
 
 
 def capture(window: Window, made: list[Plan], steps: list[tuple]) -> None:
@@ -162,7 +193,7 @@ def traced(source: dict[str, Any], family: Family) -> dict[str, Any] | None:
         return None
 
     def compile(window: Window) -> dict[str, Any]:
-        with _compiling, deep_recursion():
+        with compiling():
             compiles.note(source)
             return fused(window, family)
 
@@ -187,14 +218,22 @@ DEEPEST = 20_000
 
 
 @contextlib.contextmanager
-def deep_recursion() -> Iterator[None]:
-    """Lets the compiler walk a chain as long as a window; Python's own limit ends at some 250 maps."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, DEEPEST))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
+def compiling() -> Iterator[None]:
+    """One compile at a time, that may walk a chain as long as a window, where Python's own limit ends at some 250 maps.
+
+    Python's cycle collector waits: it would walk all of torch (0.2 s each time) for the sake of what a plan is made of,
+    which goes by itself. benchmarks: 0.45 s of the 3.4 s of the first step of examples/gpt.py.
+    """
+    with _compiling:
+        limit, collects = sys.getrecursionlimit(), gc.isenabled()
+        sys.setrecursionlimit(max(limit, DEEPEST))
+        gc.disable()
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(limit)
+            if collects:
+                gc.enable()
 
 
 def compiled(source: dict[str, Any], window: Window, family: Family, generic: bool = False) -> dict[str, Any]:
@@ -202,11 +241,10 @@ def compiled(source: dict[str, Any], window: Window, family: Family, generic: bo
 
     generic: a plan for whatever sizes the nodes have in which windows of the family differed; the host runs these.
     """
-    with _compiling:
+    with compiling():
         try:
             compiles.note(source)
-            with deep_recursion():
-                plan = fused(window, family, family.varying if generic else frozenset())
+            plan = fused(window, family, family.varying if generic else frozenset())
             if generic:
                 return plan | {"varying": sorted(family.varying), "runs_each": MIN_RUNS}
             plans.remember(source, plan)
@@ -227,7 +265,7 @@ def compile_now(source: dict[str, Any]) -> None:
     kernels.make_room(source["device"])
     window = Window.from_recorded(source)
     family = _families.setdefault(source["structure"], Family())
-    with _compiling:
+    with compiling():
         plans.remember(source, fused(window, family))
 
 
@@ -278,8 +316,9 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
             added = core_steps(plan, [node.line for node in window.nodes], len(temps))
         else:
             library_has = functools.partial(extern, window.device)
-            plan = schedule.plan(segment.graph, window.slot_infos(), caps, library_has, tiles)
-            added = launches(plan, window, family, len(temps))
+            with Kernels(window, family) as built:
+                plan = schedule.plan(segment.graph, window.slot_infos(), caps, library_has, tiles, built.ask)
+                added = launches(plan, window, built, len(temps))
             made.append(plan)
         if profile.active:
             numbers |= enumerate(profile.numbers(window, plan, added), len(steps))
@@ -300,7 +339,9 @@ def custom_launch(device: int, node: WindowNode) -> tuple:
     key = (device, found.source)
     if key not in _kernels:
         entry = cache.kernel_name(found.source, _C.device_properties(device))
-        _kernels[key], *_ = loaded(device, [Asked(entry, found.function, node.line, lambda: found.source, 0)])
+        loading = kernels.Loading(device)
+        loading.ask(Asked(entry, found.function, node.line, lambda: found.source))
+        [_kernels[key]] = loading.finish()
         described[_kernels[key]] = f"{node.op} ({node.line})"
     return custom.launch(node, found, _kernels[key])
 
@@ -338,25 +379,18 @@ def left_to_background(source: dict[str, Any], window: Window, family: Family, h
         compiles.note(source)
         rung = background.op_by_op(source, "interpret")
     else:
-        with _compiling, deep_recursion():
+        with compiling():
             compiles.note(source)
             rung = fused(window, family, host) | {"once": True}
     background.compile_later(source, rung)
     return rung
 
 
-def launches(plan: Plan, window: Window, family: Family, first: int) -> list[tuple]:
+def launches(plan: Plan, window: Window, built: Kernels, first: int) -> list[tuple]:
     """The plan's launches with kernels loaded. first: the number of the plan's first temp in the window."""
     steps = []
-    traced = sizes.current() is not None  # then sizes that vary are arguments already
-    variants = [Variant(s.mlir, ()) if traced else family.variant(s.mlir, s.name) for s in plan.kernels]
-    kernels = [launch for launch in plan.launches if isinstance(launch, Launch)]
-    lines = {launch.kernel: window.nodes[launch.origins[0]].line for launch in kernels if launch.origins}
-    wanted = [
-        (v.mlir, s.name, lines.get(i, "an unknown line"))
-        for i, (v, s) in enumerate(zip(variants, plan.kernels, strict=True))
-    ]
-    handles = kernel_handles(window.device, wanted)
+    traced = sizes.current() is not None
+    handles = built.handles()
     for launch in plan.launches:
         if isinstance(launch, CoreCall) and traced and launch.op in entries.own(window.device):
             raise Untraceable("the driver's library was timed for one size")
@@ -366,7 +400,7 @@ def launches(plan: Plan, window: Window, family: Family, first: int) -> list[tup
         handle = handles[launch.kernel]
         describe(handle, [window.nodes[i] for i in launch.origins])
         args = [recipe(arg, first) for arg in launch.args]
-        args += [("bytes", value, type) for value, type in variants[launch.kernel].extra]
+        args += [("bytes", value, type) for value, type in built.variants[launch.kernel].extra]
         if traced and len(args) > capabilities(window.device).max_kernel_args:
             raise Untraceable("a kernel has too many sizes for its arguments")
         steps.append(("launch", handle, launch.global_size, launch.local_size, args))

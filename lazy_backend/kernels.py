@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from lazy_backend import _C, builders, cache, config
@@ -101,59 +101,71 @@ def function(handle: int) -> str:
 
 
 class Asked(NamedTuple):
-    """A kernel that a plan needs. entry: its name in the persistent cache; line: the user's; text: makes its source.
-
-    size: of the text that the source is made of, by which those that take long are built first.
-    """
+    """A kernel that a plan needs. entry: its name in the persistent cache; line: the user's; text: makes its source."""
 
     entry: str
     function: str
     line: str
     text: Callable[[], str]
-    size: int
-
-    def source(self) -> bytes:
-        """The source."""
-        return self.text().encode()
 
 
-def loaded(device: int, asked: Sequence[Asked]) -> list[int]:
-    """The handles of kernels, no two alike, whose binaries are in the persistent cache or are built now, together.
+class Loading:
+    """Kernels of a plan, no two alike: from the persistent cache, or built, together, from when they are asked for."""
 
-    Raises NoCompile where nothing may be built, what the driver raises where it cannot build a kernel, and
-    RuntimeError where its compiler dies of one.
-    """
-    handles = {kernel.entry: _from_cache(device, kernel) for kernel in asked}
-    missing = sorted((kernel for kernel in asked if handles[kernel.entry] is None), key=lambda kernel: -kernel.size)
-    if missing and config.COMPILE.get() == "never":
-        raise NoCompile(
-            f"LAZY_COMPILE=never, and no kernel {missing[0].function} is in the cache for {missing[0].line}; "
-            "run once with LAZY_COMPILE=sync"
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._handles: dict[str, int | None] = {}
+        self._missing: list[Asked] = []
+        build = functools.partial(_C.build_program, device)
+        self._building = builders.Building(
+            device, _C.device_properties(device), lambda text, is_binary: build(text, is_binary, "")
         )
-    if known := [_fatal[kernel.entry] for kernel in missing if kernel.entry in _fatal]:
-        raise RuntimeError(known[0])
-    build, sources = functools.partial(_C.build_program, device), [kernel.source for kernel in missing]
-    programs = builders.build(
-        device, _C.device_properties(device), sources, lambda text, binary: build(text, binary, "")
-    )
-    errors = []
-    for kernel, program in zip(missing, programs, strict=True):
-        if isinstance(program, builders.Died):
-            what = f"the driver's compiler failed ({program}) when it built {kernel.function} for {kernel.line}"
-            _fatal[kernel.entry] = what
-            errors.append(RuntimeError(what))
-            continue
-        if isinstance(program, RuntimeError):
-            errors.append(program)
-            continue
-        _C.count_built()
-        built = handles[kernel.entry] = create(device, program, kernel.function)
-        if binary := _C.program_binary(device, program):
-            cache.store(kernel.entry, binary)
-            entries[built] = kernel.entry
-    if errors:
-        raise errors[0]
-    return [handle for handle in handles.values() if handle is not None]
+
+    def ask(self, kernel: Asked) -> None:
+        """One more kernel.
+
+        Raises NoCompile where nothing may be built, and RuntimeError where the driver's compiler died of it before.
+        """
+        found = self._handles[kernel.entry] = _from_cache(self._device, kernel)
+        if found is not None:
+            return
+        if config.COMPILE.get() == "never":
+            raise NoCompile(
+                f"LAZY_COMPILE=never, and no kernel {kernel.function} is in the cache for {kernel.line}; "
+                "run once with LAZY_COMPILE=sync"
+            )
+        if kernel.entry in _fatal:
+            raise RuntimeError(_fatal[kernel.entry])
+        self._missing.append(kernel)
+        self._building.ask(kernel.text().encode())
+
+    def finish(self) -> list[int]:
+        """The handles, in the order of asking.
+
+        Raises what the driver raises where it cannot build a kernel, and RuntimeError where its compiler dies of one.
+        """
+        errors = []
+        for kernel, program in zip(self._missing, self._building.finish(), strict=True):
+            if isinstance(program, builders.Died):
+                what = f"the driver's compiler failed ({program}) when it built {kernel.function} for {kernel.line}"
+                _fatal[kernel.entry] = what
+                errors.append(RuntimeError(what))
+                continue
+            if isinstance(program, RuntimeError):
+                errors.append(program)
+                continue
+            _C.count_built()
+            built = self._handles[kernel.entry] = create(self._device, program, kernel.function)
+            if binary := _C.program_binary(self._device, program):
+                cache.store(kernel.entry, binary)
+                entries[built] = kernel.entry
+        if errors:
+            raise errors[0]
+        return [handle for handle in self._handles.values() if handle is not None]
+
+    def abandon(self) -> None:
+        """Nobody needs the kernels any more."""
+        self._building.abandon()
 
 
 def _from_cache(device: int, kernel: Asked) -> int | None:

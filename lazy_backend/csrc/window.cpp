@@ -13,6 +13,9 @@
 namespace lazy {
 namespace {
 
+// Where a node's code has the slot of its first argument, a tensor.
+constexpr size_t kFilled = 2;
+
 // One per device, whichever thread or stream records: program order is the order of appends.
 struct Recorder {
   std::mutex mutex;
@@ -46,8 +49,8 @@ constexpr uint64_t kHashed = 16;    // ops in the rolling hash
 constexpr uint64_t kTurn = 32;      // a turn from which on a window of its own pays: the stencil demo's step has 32 ops
 constexpr uint64_t kShortest = 64;  // greatest length of windows from which on it pays
 
-bool content_boundary(Window& w, uint64_t rolling) {
-  const uint64_t longest = window_ops, length = w.nodes.size();
+bool content_boundary(Boundary& w, uint64_t length, uint64_t rolling) {
+  const uint64_t longest = window_ops;
   if (longest < kShortest) return false;
   if (rolling == w.before) {
     if (length >= kTurn) return true;
@@ -68,6 +71,13 @@ bool content_boundary(Window& w, uint64_t rolling) {
   return false;
 }
 
+// So many fills of fresh memory in a row are a window of their own, before the one in which they were recorded: an
+// optimizer's state, made in a first step that is otherwise like the second, and has its plan. Fewer are worth more where
+// they are, as constants. benchmarks: examples/gpt.py, plans compiled in the second step (1 -> 0, 0.8 s).
+constexpr uint64_t kFills = 16;
+
+bool apart(const Window& w) { return w.fills >= kFills && window_ops >= kShortest; }
+
 // The ticket of a captured job is that of the last job before it: there is nothing of its own to wait for.
 uint64_t submit(Recorder& r, int device, Job job) {
   if (!r.captured) return executor(device).submit(std::move(job));
@@ -75,9 +85,12 @@ uint64_t submit(Recorder& r, int device, Job job) {
   return executor(device).last_ticket();
 }
 
+void submit_fills(Recorder& r);
+
 // Closes the window, with what can still be seen of it. Called with the lock held, so that
 // windows are queued in the order in which they were recorded.
 uint64_t submit_window(Recorder& r, Cut cause) {
+  if (apart(*r.window) && r.window->before_fills.nodes) submit_fills(r);
   Job job;
   auto& window = *r.window;
   const size_t n = window.slots.size();
@@ -100,6 +113,36 @@ uint64_t submit_window(Recorder& r, Cut cause) {
   s.cuts[static_cast<size_t>(cause)]++;
   const int device = job.window->device;
   return submit(r, device, std::move(job));
+}
+
+// Takes the fills at the window's end out of it, and submits them before it.
+void submit_fills(Recorder& r) {
+  auto rest = std::move(r.window);
+  auto& w = *rest;
+  const auto& end = w.before_fills;
+  r.window = std::make_unique<Window>(w.device, r.next_serial++);
+  for (size_t i = end.nodes; i < w.nodes.size(); ++i) {
+    const Node &node = w.nodes[i], *next = i + 1 < w.nodes.size() ? &node + 1 : nullptr;
+    std::vector<int64_t> code(w.code.begin() + node.code, next ? w.code.begin() + next->code : w.code.end());
+    code[kFilled] = r.window->slot_of(w.slots[static_cast<size_t>(code[kFilled])].get(), node.frame);
+    r.window->add(*node.op, node.frame, code, {w.dims.begin() + node.dims, next ? w.dims.begin() + next->dims : w.dims.end()},
+                  {w.scalars.begin() + node.scalars, next ? w.scalars.begin() + next->scalars : w.scalars.end()});
+  }
+  submit_window(r, Cut::kContent);
+  r.rolling = end.rolling;
+  if (!end.nodes) return;
+  w.nodes.resize(end.nodes);
+  w.code.resize(end.code);
+  w.dims.resize(end.dims);
+  w.scalars.resize(end.scalars);
+  w.slots.resize(end.slots);
+  w.had_data.resize(end.slots);
+  w.structure = end.structure;
+  w.sizes = end.sizes;
+  w.pending_bytes = end.pending_bytes;
+  w.boundary = end.boundary;
+  w.fills = 0;
+  r.window = std::move(rest);
 }
 
 }  // namespace
@@ -168,6 +211,16 @@ Hash Window::sizes_but(const std::vector<uint32_t>& others) const {
   return hash;
 }
 
+void Window::add(const OpEntry& op, const Frame& frame, const std::vector<int64_t>& its_code, const std::vector<int64_t>& its_dims,
+                 const std::vector<uint64_t>& its_scalars) {
+  nodes.push_back({&op, static_cast<uint32_t>(code.size()), static_cast<uint32_t>(dims.size()), static_cast<uint32_t>(scalars.size()), frame});
+  code.insert(code.end(), its_code.begin(), its_code.end());
+  dims.insert(dims.end(), its_dims.begin(), its_dims.end());
+  scalars.insert(scalars.end(), its_scalars.begin(), its_scalars.end());
+  for (int64_t v : its_code) structure.mix(static_cast<uint64_t>(v));
+  for (int64_t v : its_dims) sizes.mix(static_cast<uint64_t>(v));
+}
+
 void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std::vector<int64_t>& dims,
             const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars) {
   const Frame frame = current_frame();
@@ -175,26 +228,30 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
   Cut cause = Cut::kCount;  // none
   {
     std::lock_guard<std::mutex> lock(r.mutex);
-    if (r.window && r.window->complete) submit_window(r, cause = Cut::kContent);
+    // Memory that an earlier window has, or this one, is not fresh.
+    const bool fill = op.fills && slots.size() == 1 && !slots[0].second->has_data && !slots[0].second->window;
+    if (r.window && !fill) {
+      if (apart(*r.window)) submit_fills(r), cause = Cut::kContent;
+      if (r.window) r.window->fills = 0;
+    }
+    if (r.window && r.window->boundary.complete && !r.window->fills) submit_window(r, cause = Cut::kContent);
     if (!r.window) {
       r.window = std::make_unique<Window>(device, r.next_serial++);
-      r.window->before = r.rolling;
+      r.window->boundary.before = r.rolling;
     }
     auto& w = *r.window;
+    if (fill && !w.fills++)
+      w.before_fills = {w.nodes.size(), w.code.size(), w.dims.size(),   w.scalars.size(), w.slots.size(),
+                        w.structure,    w.sizes,       w.pending_bytes, r.rolling,        w.boundary};
     for (const auto& [position, buffer] : slots) code[position] = w.slot_of(buffer, frame);
-    w.nodes.push_back({&op, static_cast<uint32_t>(w.code.size()), static_cast<uint32_t>(w.dims.size()),
-                       static_cast<uint32_t>(w.scalars.size()), frame});
-    w.code.insert(w.code.end(), code.begin(), code.end());
-    w.dims.insert(w.dims.end(), dims.begin(), dims.end());
-    w.scalars.insert(w.scalars.end(), scalars.begin(), scalars.end());
-    for (int64_t v : code) w.structure.mix(static_cast<uint64_t>(v));
-    for (int64_t v : dims) w.sizes.mix(static_cast<uint64_t>(v));
+    w.add(op, frame, code, dims, scalars);
     stats().ops.fetch_add(1, std::memory_order_relaxed);
     r.rolling = (r.rolling << 4) + op.digest;
     // A window that is complete ends with the next op: what its last ops leave is often dead by then.
-    w.complete = content_boundary(w, r.rolling);
-    if (w.nodes.size() >= window_ops || w.pending_bytes > kMaxPendingBytes)
-      submit_window(r, cause = w.nodes.size() >= window_ops ? Cut::kFull : Cut::kBytes);
+    w.boundary.complete |= content_boundary(w.boundary, w.nodes.size(), r.rolling);
+    const bool full = w.nodes.size() >= window_ops;
+    if (full && apart(w)) submit_fills(r), cause = Cut::kContent;
+    else if (full || w.pending_bytes > kMaxPendingBytes) submit_window(r, cause = full ? Cut::kFull : Cut::kBytes);
   }
   if (cause == Cut::kCount) return;
   note(Event::kCut, cut_name(cause), frame);

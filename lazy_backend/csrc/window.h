@@ -59,6 +59,16 @@ struct Node {
   Frame frame;
 };
 
+// What `content_boundary` keeps of a window, and says what it is for.
+struct Boundary {
+  bool complete = false;         // it ends with the next op
+  bool loop = false;             // its first ops are turns of a short loop
+  uint64_t before = 0;           // rolling hash at its start,
+  uint64_t first = 0;            // that of its first ops,
+  uint64_t loop_lowest = ~0ull;  // the lowest of a short loop
+  uint64_t lowest = ~0ull;       // and the lowest in its second quarter
+};
+
 struct Window {
   explicit Window(int device_index, uint64_t serial_number) : device(device_index), serial(serial_number) {}
   const int device;
@@ -70,14 +80,18 @@ struct Window {
   std::vector<uint8_t> had_data;  // per slot: defined before the window
   Hash structure, sizes;
   uint64_t pending_bytes = 0;
-  // Of `content_boundary`, which says what they are for:
-  bool complete = false;         // it ends with the next op
-  bool loop = false;             // its first ops are turns of a short loop
-  uint64_t before = 0;           // rolling hash at its start,
-  uint64_t first = 0;            // that of its first ops,
-  uint64_t loop_lowest = ~0ull;  // the lowest of a short loop
-  uint64_t lowest = ~0ull;       // and the lowest in its second quarter
+  Boundary boundary;
+  // Its last ops, so many, fill memory that nothing else has written; how it was before them.
+  uint64_t fills = 0;
+  struct {
+    size_t nodes, code, dims, scalars, slots;
+    Hash structure, sizes;
+    uint64_t pending_bytes, rolling;
+    Boundary boundary;
+  } before_fills = {};
 
+  void add(const OpEntry& op, const Frame& frame, const std::vector<int64_t>& code, const std::vector<int64_t>& dims,
+           const std::vector<uint64_t>& scalars);
   uint32_t slot_of(Buffer* buffer, const Frame& frame);
   std::vector<uint32_t> slots_of(size_t node) const;         // that the node reads or writes
   Hash sizes_but(const std::vector<uint32_t>& nodes) const;  // of all other nodes, and of what they touch
