@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from codegen import mathlib, mlir
 from codegen.dialects import HALVES, Language, Type, combination, language
 from codegen.rules import RULES
+from codegen.source import Source
 
 MEMREF = re.compile(r"memref<(\?|\d+)x(\w+)(?:, #gpu.address_space<(\w+)>)?>")
 VECTOR = re.compile(r"vector<(\d+)x(\w+)>")
@@ -23,6 +24,11 @@ SCOPE_OPERATIONS = 8
 
 
 def print_kernel(mlir_text: str, dialect: str) -> str:
+    """The program of the kernel in a module that `Builder.finish` made. Raises what `print_source` raises."""
+    return print_source(mlir_text, dialect).program()
+
+
+def print_source(mlir_text: str, dialect: str) -> Source:
     """The source of the kernel in a module that `Builder.finish` made, with the functions it needs.
 
     mlir_text: parsed, verified, canonicalised. dialect: "opencl", "c" or "cuda".
@@ -36,7 +42,7 @@ def print_kernel(mlir_text: str, dialect: str) -> str:
         for function in container.regions[0].blocks[0].operations:
             if function.operation.name == "gpu.func":
                 printer.kernel(function.operation)
-    return lang.header + functions(printer.needed, dialect) + "".join(printer.out)
+    return Source(lang.header, tuple(functions(printer.needed, dialect)), "".join(printer.out))
 
 
 def some_branch(block: Any) -> bool:
@@ -70,7 +76,7 @@ class Function(NamedTuple):
     arity: int
 
 
-def functions(needed: Iterable[Function], dialect: str) -> str:
+def functions(needed: Iterable[Function], dialect: str) -> Iterable[str]:
     """Definitions of library functions and of those that they call, callees first."""
     order: dict[Function, str] = {}
 
@@ -83,7 +89,7 @@ def functions(needed: Iterable[Function], dialect: str) -> str:
 
     for function in needed:
         add(function)
-    return "".join(order.values())
+    return order.values()
 
 
 @cache
@@ -117,7 +123,10 @@ class Printer:
         self.constants: dict[Any, Any] = {}
         self.stored: set[Any] = set()
         self.alone: set[Any] = set()
+        # What is known of each MLIR type: its text is dear to ask for.
         self.types: dict[Any, Type] = {}
+        self.indices: dict[Any, bool] = {}
+        self.memrefs: dict[Any, tuple[str, str, str]] = {}
         self.indent = "    "
         self.count = self.scopes = 0
 
@@ -282,7 +291,11 @@ class Printer:
 
     def is_index(self, value: Any) -> bool:
         """Whether a value is an index or a vector of index."""
-        return "index" in str(value.type)
+        key = value.type
+        found = self.indices.get(key)
+        if found is None:
+            found = self.indices[key] = "index" in str(key)
+        return found
 
     def type(self, value: Any) -> Type:
         """The type of a value, an index having its width."""
@@ -322,5 +335,8 @@ class Printer:
 
     def memref(self, type: Any) -> tuple[str, str, str]:
         """Size, element and address space of a memref type; empty texts for other types."""
-        match = MEMREF.fullmatch(str(type))
-        return (match[1], match[2], match[3] or "global") if match else ("", "", "")
+        found = self.memrefs.get(type)
+        if found is None:
+            match = MEMREF.fullmatch(str(type))
+            found = self.memrefs[type] = (match[1], match[2], match[3] or "global") if match else ("", "", "")
+        return found

@@ -2,8 +2,9 @@
 
 Drivers' compilers hold a lock of their own (Intel's: threads gain nothing), so processes share a plan's programs. And a
 compiler can end the process that it runs in: here that costs a program, not the script. The processes know the driver
-through the contract and nothing of torch, which takes 0.4 s to start; they start with the device for a script that never
-ran before, else when a window turns out to have no plan, beside planning. They end when nothing has come for a while, and are started again when they are needed.
+through the contract and nothing of torch, which takes 0.4 s to start: one starts with the device for a script that
+never ran before, others when a window turns out to have no plan, beside planning. They end when nothing has come for a
+while, and are started again when they are needed.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lazy_backend import pipes
 from lazy_backend.driver import abi, discovery
+
+if TYPE_CHECKING:
+    from codegen.source import Source
 
 log = logging.getLogger("lazy_backend.compile")
 
@@ -42,6 +46,9 @@ IDLE_FIRST_S = 300.0
 # Seconds after which a compiler is taken to build a program for ever, as Intel's did when it was asked to unroll a loop
 # of 20,000: a hundred times what kernels take (above), since the machine may be busy.
 LONGEST_S = 180.0
+# Characters of kernels that are built as one program. Larger ones gain little (60,000: 2.3 s for the 2.5 s above), and
+# whoever needs one of the kernels later loads them all.
+TOGETHER = 32_000
 # Ops of a window that make a program (gpt.py: 205 and 49): no more processes are started ahead of need than it feeds.
 OPS_A_PROGRAM = 4
 # The first program of a process takes longer, since it loads the compiler: built before any is asked for, by language.
@@ -159,54 +166,56 @@ def start(most: int) -> None:
 
 
 class Building:
-    """Programs of a plan, built from when they are asked for on, beside what the caller does until it needs them all.
+    """Kernels of a plan, built from when they are asked for on, beside what the caller does until it needs them all.
 
-    `program(text, is_binary)` makes one in this process. properties: the device's, packed, by which a process knows
-    that its driver's device is the same.
+    A program takes some 20 ms whatever is in it (Intel's, Zen 5), so where processes build, several kernels are one:
+    the 47 of examples/gpt.py take 2.5 s of processor time as 17 programs, 3.1 each by itself.
+
+    `load(numbers, text, is_binary)` makes, in this process, the program of the kernels that were asked for as these.
+    properties: the device's, packed, by which a process knows that its driver's device is the same.
     """
 
-    def __init__(self, device: int, properties: bytes, program: Callable[[bytes, bool], int]) -> None:
-        self._device, self._properties, self._program = device, properties, program
+    def __init__(self, device: int, properties: bytes, load: Callable[[list[int], bytes, bool], int]) -> None:
+        self._device, self._properties, self._load = device, properties, load
         self._isolated = _isolated()
-        self._texts: list[bytes] = []
-        # (-length, number) of programs that nobody builds yet, the longest first: one begun last would be waited for.
+        self._sources: list[Source] = []
+        # (-length, number) of kernels that nobody builds yet, the longest first: one begun last would be waited for.
         self._left: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
-        self._answers: queue.SimpleQueue[tuple[int, Any] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[list[int], Any] | None] = queue.SimpleQueue()
         self._threads: dict[Builder, threading.Thread] = {}
 
-    def ask(self, text: bytes) -> None:
-        """One more program, of this source."""
-        self._texts.append(text)
-        self._leave(len(self._texts) - 1)
+    def ask(self, source: Source) -> None:
+        """One more kernel, of this source."""
+        self._sources.append(source)
+        self._leave(len(self._sources) - 1)
         for builder in self._helpers():
-            if builder not in self._threads and len(self._threads) < len(self._texts):
+            if builder not in self._threads and len(self._threads) < len(self._sources):
                 self._threads[builder] = threading.Thread(target=self._helped_by, args=(builder,), daemon=True)
                 self._threads[builder].start()
 
     def finish(self) -> list[int | RuntimeError]:
-        """The programs in the order in which they were asked for, or what is wrong with one: Died, or what `program`
-        raised."""
+        """Each kernel's program in the order of asking, or what is wrong with it: Died, or what `load` raised."""
         self._end()
         working = len(self._threads)
         made: dict[int, int | RuntimeError] = {}
-        while len(made) < len(self._texts):
+        while len(made) < len(self._sources):
             # What nobody does, and, where the script's process builds too, what nobody has begun.
             if not (self._isolated and working) and (i := self._next()) is not None:
-                made[i] = self._made_here(self._texts[i], False)
+                made[i] = self._loaded([i], self._text([i]), False)
                 continue
             match self._answers.get():
                 case None:
                     working -= 1
-                case i, Died() as died:
+                case [i], Died() as died:
                     made[i] = died
-                case i, bytes() as binary:
-                    made[i] = self._made_here(binary, True)
-                case i, _:  # what the driver's compiler refuses it refuses here, in the driver's own words
-                    made[i] = self._made_here(self._texts[i], False)
-        return [made[i] for i in range(len(self._texts))]
+                case numbers, bytes() as binary:
+                    made |= dict.fromkeys(numbers, self._loaded(numbers, binary, True))
+                case numbers, _:  # what the driver's compiler refuses it refuses here, in the driver's own words
+                    made |= {i: self._loaded([i], self._text([i]), False) for i in numbers}
+        return [made[i] for i in range(len(self._sources))]
 
     def abandon(self) -> None:
-        """Waits for what has begun and leaves the rest: a process is one caller's at a time."""
+        """Waits for what has begun and leaves the rest."""
         while self._next() is not None:
             pass
         self._end()
@@ -214,61 +223,92 @@ class Building:
             thread.join()
 
     def _helpers(self) -> list[Builder]:
-        """The processes that so many programs are worth."""
+        """The processes that so many kernels are worth."""
         if self._device in _unknown or not discovery.opened_as_selected():
             return []
         # Where the script's process builds too it has a core of its own.
         useful = [b for b in _builders[: None if self._isolated else -1] if not b.useless]
-        if len(self._texts) >= FEWEST:
+        if len(self._sources) >= FEWEST:
             return useful
         return [b for b in useful if b.running()] or useful[:1] if self._isolated else []
 
+    def _text(self, numbers: list[int]) -> bytes:
+        first, *others = (self._sources[i] for i in numbers)
+        return first.program(*others).encode()
+
+    def _length(self, i: int) -> int:
+        return len(self._sources[i].kernel)
+
     def _leave(self, i: int) -> None:
-        self._left.put((-len(self._texts[i]), i))
+        self._left.put((-self._length(i), i))
 
     def _end(self) -> None:
         for _ in self._threads:
             self._left.put(_END)
 
-    def _next(self) -> int | None:
-        """The longest program that nobody has begun, if there is one."""
+    def _next(self, wait: bool = False) -> int | None:
+        """The longest kernel that nobody has begun, if there is one, or when there is one."""
         try:
-            found = self._left.get_nowait()
+            found = self._left.get(wait)
         except queue.Empty:
             return None
         if found == _END:
-            self._left.put(_END)  # for a helper
+            if not wait:
+                self._left.put(_END)  # for a helper
             return None
         return found[1]
 
-    def _made_here(self, text: bytes, is_binary: bool) -> int | RuntimeError:
+    def _together(self, first: int) -> list[int]:
+        """Kernels for a program with this one: no more than leaves as much for each of the other processes."""
+        numbers, length = [first], self._length(first)
+        left = length + sum(-priority for priority, _ in list(self._left.queue))
+        share = min(TOGETHER, left // len(self._threads))
+        while self._isolated and self._sources[first].header and (i := self._next()) is not None:
+            if length + self._length(i) > share or not self._sources[i].header:
+                self._leave(i)
+                break
+            numbers.append(i)
+            length += self._length(i)
+        return numbers
+
+    def _loaded(self, numbers: list[int], text: bytes, is_binary: bool) -> int | RuntimeError:
         try:
-            return self._program(text, is_binary)
+            return self._load(numbers, text, is_binary)
         except RuntimeError as error:
             return error
 
     def _helped_by(self, builder: Builder) -> None:
-        while (found := self._left.get()) != _END:
-            i = found[1]
+        while (first := self._next(wait=True)) is not None:
+            numbers = self._together(first)
+            answers: list[tuple[list[int], Any]] = []
             try:
-                answer = builder.build(self._device, self._properties, self._texts[i])
-            except Died as died:
-                self._answers.put((i, died))
-                continue
+                answers = [(numbers, self._built(builder, numbers))]
+                if len(numbers) > 1 and not isinstance(answers[0][1], bytes):  # one of them is at fault
+                    answers = [([i], self._built(builder, [i])) for i in numbers]
             except Unstarted as error:
                 log.info("no builder process: %s; programs are built in the script's", error)
-                self._leave(i)
+                answers = []
+            if not answers or any(answer is None for _, answer in answers):
+                for i in numbers:
+                    self._leave(i)
                 break
-            if answer is None:
-                _unknown.add(self._device)
-                self._leave(i)
-                break
-            self._answers.put((i, answer))
+            for answer in answers:
+                self._answers.put(answer)
         self._answers.put(None)
 
+    def _built(self, builder: Builder, numbers: list[int]) -> bytes | str | Died | None:
+        """What the process gives for a program. None: it knows no binaries of the device."""
+        try:
+            answer = builder.build(self._device, self._properties, self._text(numbers))
+        except Died as died:
+            return died
+        if answer is None:
+            _unknown.add(self._device)
+        return answer
 
-# Comes after all programs.
-_END = 0, -1
+
+# Comes after all kernels.
+_END = 1, 0
 
 
 def main(idle_s: float) -> None:

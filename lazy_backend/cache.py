@@ -27,7 +27,10 @@ log = logging.getLogger("lazy_backend.cache")
 
 # A kernel's binary is 20 to 100 KB: room for some ten thousand.
 CAP_BYTES = 1 << 30
-KINDS = (".kernel", ".plan", ".choice", ".run")
+KINDS = (".kernel", ".plan", ".choice", ".run", ".program")
+# What the entry of a kernel begins with that was built with others: the digest that names the entry of their binary
+# follows, of 32 bytes.
+_MEMBER = b"built with others: "
 # Stores between two looks at the size of the whole: a look at ten thousand entries takes some 50 ms.
 _PRUNE_EVERY = 64
 _stores = itertools.count()
@@ -92,8 +95,23 @@ def load(name: str) -> bytes | None:
         path.unlink(missing_ok=True)
         return None
     os.utime(path)
+    if name.endswith(".kernel") and content.startswith(_MEMBER, 32) and len(content) == 64 + len(_MEMBER):
+        if (binary := load(content[-32:].hex() + ".program")) is None:  # it was evicted, or damaged
+            path.unlink(missing_ok=True)
+        return binary
     counts["hits"] += 1
     return content[32:]
+
+
+def store_program(kernels: list[str], binary: bytes) -> None:
+    """Adds the binary of a program under the names of its kernels' entries."""
+    if len(kernels) == 1:
+        store(kernels[0], binary)
+    elif binary:
+        program = hashlib.sha256("".join(kernels).encode())
+        store(program.hexdigest() + ".program", binary)
+        for kernel in kernels:
+            store(kernel, _MEMBER + program.digest())
 
 
 def store(name: str, binary: bytes) -> None:

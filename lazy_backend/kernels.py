@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lazy_backend import _C, builders, cache, config
 from lazy_backend.driver import origin
+
+if TYPE_CHECKING:
+    from codegen.source import Source
 
 log = logging.getLogger("lazy_backend.kernels")
 
@@ -17,9 +20,19 @@ log = logging.getLogger("lazy_backend.kernels")
 described: dict[int, str] = {}
 origin.lookup = described.get
 
-# (device, program, function) of each handle, a program for each.
+# (device, program, function) of each handle.
 _programs: dict[int, tuple[int, int, str]] = {}
 _tables: list[dict[Any, int]] = []
+
+
+def table() -> dict[Any, int]:
+    """A table of handles by (device, whatever), which loses those that are forgotten."""
+    _tables.append({})
+    return _tables[-1]
+
+
+# Programs that were loaded from binaries, by the device and the binary's digest: a program may have several kernels.
+_loaded = table()
 # Whoever keeps plans forgets them before their kernels go.
 before_forgetting: list[Callable[[], None]] = []
 # Under which name the persistent cache has the binary of a handle.
@@ -53,12 +66,6 @@ def library_op(handle: int) -> str:
     return _library_ops[handle - 1] if 0 < handle <= len(_library_ops) else ""
 
 
-def table() -> dict[Any, int]:
-    """A table of handles by (device, whatever), which loses those that are forgotten."""
-    _tables.append({})
-    return _tables[-1]
-
-
 def make_room(device: int) -> None:
     """Forgets all kernels and plans of a device that has as many loaded as it may. Before a plan is made for it."""
     if len(_programs) < MAX_LOADED or sum(d == device for d, _, _ in list(_programs.values())) < MAX_LOADED:
@@ -74,7 +81,7 @@ def make_room(device: int) -> None:
         for handle in mine:
             for known in (_programs, described, entries):
                 known.pop(handle, None)  # type: ignore[attr-defined]
-        _C.forget_kernels(device, list(mine), list(mine.values()))
+        _C.forget_kernels(device, list(mine), list(set(mine.values())))
 
 
 def create(device: int, program: int, function: str) -> int:
@@ -86,7 +93,10 @@ def create(device: int, program: int, function: str) -> int:
 
 def from_binary(device: int, binary: bytes, function: str) -> int:
     """The handle of a kernel from the driver's own binary. Raises RuntimeError where the driver does not take it."""
-    return create(device, _C.build_program(device, binary, True, ""), function)
+    key = device, hashlib.sha256(binary).digest()
+    if key not in _loaded:
+        _loaded[key] = _C.build_program(device, binary, True, "")
+    return create(device, _loaded[key], function)
 
 
 def binary_of(handle: int) -> tuple[bytes, str]:
@@ -101,12 +111,12 @@ def function(handle: int) -> str:
 
 
 class Asked(NamedTuple):
-    """A kernel that a plan needs. entry: its name in the persistent cache; line: the user's; text: makes its source."""
+    """A kernel that a plan needs. entry: its name in the cache; line: the user's; source: makes its source."""
 
     entry: str
     function: str
     line: str
-    text: Callable[[], str]
+    source: Callable[[], Source]
 
 
 class Loading:
@@ -116,10 +126,7 @@ class Loading:
         self._device = device
         self._handles: dict[str, int | None] = {}
         self._missing: list[Asked] = []
-        build = functools.partial(_C.build_program, device)
-        self._building = builders.Building(
-            device, _C.device_properties(device), lambda text, is_binary: build(text, is_binary, "")
-        )
+        self._building = builders.Building(device, _C.device_properties(device), self._load)
 
     def ask(self, kernel: Asked) -> None:
         """One more kernel.
@@ -137,7 +144,7 @@ class Loading:
         if kernel.entry in _fatal:
             raise RuntimeError(_fatal[kernel.entry])
         self._missing.append(kernel)
-        self._building.ask(kernel.text().encode())
+        self._building.ask(kernel.source())
 
     def finish(self) -> list[int]:
         """The handles, in the order of asking.
@@ -150,18 +157,24 @@ class Loading:
                 what = f"the driver's compiler failed ({program}) when it built {kernel.function} for {kernel.line}"
                 _fatal[kernel.entry] = what
                 errors.append(RuntimeError(what))
-                continue
-            if isinstance(program, RuntimeError):
+            elif isinstance(program, RuntimeError):
                 errors.append(program)
-                continue
-            _C.count_built()
-            built = self._handles[kernel.entry] = create(self._device, program, kernel.function)
-            if binary := _C.program_binary(self._device, program):
-                cache.store(kernel.entry, binary)
-                entries[built] = kernel.entry
         if errors:
             raise errors[0]
         return [handle for handle in self._handles.values() if handle is not None]
+
+    def _load(self, numbers: list[int], text: bytes, is_binary: bool) -> int:
+        """The program of these kernels, whose handles and entries in the cache are made with it."""
+        program = _C.build_program(self._device, text, is_binary, "")
+        binary = text if is_binary else _C.program_binary(self._device, program)
+        made = [self._missing[i] for i in numbers]
+        for kernel in made:
+            handle = self._handles[kernel.entry] = create(self._device, program, kernel.function)
+            _C.count_built()
+            if binary:
+                entries[handle] = kernel.entry
+        cache.store_program([kernel.entry for kernel in made], binary)
+        return program
 
     def abandon(self) -> None:
         """Nobody needs the kernels any more."""

@@ -232,6 +232,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_compile_callback", [](py::object f) { compile_callable = f.release().ptr(); });
   m.def("set_window", &set_window_length);
   m.def("window", &window_length);
+  m.attr("FILLS_APART") = kFills;
   m.def("set_fallback", [](const std::string& policy) {
     set_fallback(policy == "error" ? Fallback::kError : policy == "silent" ? Fallback::kSilent : Fallback::kWarn);
   });

@@ -71,11 +71,6 @@ bool content_boundary(Boundary& w, uint64_t length, uint64_t rolling) {
   return false;
 }
 
-// So many fills of fresh memory in a row are a window of their own, before the one in which they were recorded: an
-// optimizer's state, made in a first step that is otherwise like the second, and has its plan. Fewer are worth more where
-// they are, as constants. benchmarks: examples/gpt.py, plans compiled in the second step (1 -> 0, 0.8 s).
-constexpr uint64_t kFills = 16;
-
 bool apart(const Window& w) { return w.fills >= kFills && window_ops >= kShortest; }
 
 // The ticket of a captured job is that of the last job before it: there is nothing of its own to wait for.

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lazy_backend
-from lazy_backend import _C, ahead, archive, plans
+from lazy_backend import _C, ahead, archive, builders, kernels, plans
 from lazy_backend.driver import discovery
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +48,9 @@ def program():
 
 @pytest.fixture
 def loads(monkeypatch):
-    """Every program given to the driver in this process."""
+    """Every program given to the driver in this process, which keeps none of those before."""
     found = []
+    monkeypatch.setattr(kernels, "_loaded", {})
     build = _C.build_program
     monkeypatch.setattr(_C, "build_program", lambda *args: found.append(args[2]) or build(*args))
     return found
@@ -130,4 +131,11 @@ def test_only_what_plans_use_is_remembered(own, monkeypatch):
     for load in ahead._of_last_run("script"):
         load()
     assert asked == [(0, f"{i}.kernel", "f") for i in range(ahead.MOST)]
-    assert not list(ahead._of_last_run("another"))
+
+
+def test_a_new_script_has_a_process_that_builds(own, monkeypatch):
+    started = []
+    monkeypatch.setattr(builders, "start", started.append)
+    for load in ahead._of_last_run("another"):
+        load()
+    assert started == [ahead.NEW_SCRIPT]

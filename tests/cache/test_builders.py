@@ -1,15 +1,19 @@
 """Programs are built by processes of their own, and by the script's where these cannot; a crash ends no script."""
 
+import functools
 import logging
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 
-from lazy_backend import _C, builders, kernels
+from codegen.printer import print_source
+from codegen.source import Source
+from lazy_backend import _C, builders, compiler, kernels
 from lazy_backend.driver import discovery
 
 NOTHING = b"__kernel void nothing(__global float *a) { a[0] = %d.0f; }"
@@ -48,10 +52,16 @@ def helpers(fresh, monkeypatch):
     """Two processes, whatever the machine has. What they gave is in `given`."""
     made = [builders.Builder() for _ in range(2)]
     monkeypatch.setattr(builders, "_builders", made)
-    given = []
+    given, asked = [], []
+
+    def build(*args, build):
+        asked.append(args)
+        given.append(build(*args))
+        return given[-1]
+
     for helper in made:
-        monkeypatch.setattr(helper, "build", lambda *args, build=helper.build: given.append(build(*args)) or given[-1])
-        helper.given = given
+        monkeypatch.setattr(helper, "build", functools.partial(build, build=helper.build))
+        helper.given, helper.asked = given, asked
     yield made
     for helper in made:
         helper.end()
@@ -96,16 +106,28 @@ def built(device, n):
     return torch.lazy.stats()["kernels_built"]
 
 
-def ask(sources, device=0, then=()):
-    """`builders.build` of the device under test."""
-    build = lambda text, is_binary: _C.build_program(device, text, is_binary, "")  # noqa: E731
-    return builders.build(device, _C.device_properties(device), [*(lambda s=s: s for s in sources), *then], build)
+def building(device=0):
+    """Programs of the device under test."""
+    load = lambda numbers, text, is_binary: _C.build_program(device, text, is_binary, "")  # noqa: E731
+    return builders.Building(device, _C.device_properties(device), load)
+
+
+def alone(text):
+    """A source that is built as a program of its own."""
+    return Source("", (), text.decode())
+
+
+def ask(sources):
+    programs = building()
+    for source in sources:
+        programs.ask(alone(source))
+    return programs.finish()
 
 
 def test_programs_are_shared_and_each_is_counted_once(device, helpers, monkeypatch):
     asked = []
-    build = builders.build
-    monkeypatch.setattr(builders, "build", lambda *args: asked.extend(s() for s in args[2]) or build(*args))
+    ask = builders.Building.ask
+    monkeypatch.setattr(builders.Building, "ask", lambda self, source: asked.append(source) or ask(self, source))
     assert built(device, 11) == len(asked) == len(set(asked)) >= builders.FEWEST
     given = helpers[0].given
     assert given and all(isinstance(answer, bytes) for answer in given) and len(given) <= len(asked)
@@ -130,23 +152,62 @@ def test_another_device_s_programs_are_left_to_the_script(device, isolated, here
     properties = _C.device_properties(0)
     assert isolated[0].build(0, properties, NOTHING % 1)
     assert isolated[0].build(0, bytes(len(properties)), NOTHING % 1) is None
-    sources = [lambda: NOTHING % 2]
-    programs = builders.build(0, bytes(len(properties)), sources, lambda text, is_binary: len(text) + is_binary)
-    assert programs == [len(NOTHING % 2)] and builders._unknown == {0}
+    programs = builders.Building(0, bytes(len(properties)), lambda numbers, text, is_binary: len(text) + is_binary)
+    programs.ask(alone(NOTHING % 2))
+    assert programs.finish() == [len(NOTHING % 2)] and builders._unknown == {0}
 
 
-def test_a_source_that_cannot_be_printed_leaves_the_processes_to_the_next_caller(device, isolated, here):
-    """the printer's error comes through, and no answer to what was asked before it is taken for another's"""
+def test_programs_are_built_from_when_they_are_asked_for(device, isolated, here):
+    programs = building()
+    for i in range(builders.FEWEST):
+        programs.ask(alone(NOTHING % i))
+    deadline = time.monotonic() + 60
+    while len(isolated[0].given) < builders.FEWEST:  # before anybody waits for them
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert all(isinstance(p, int) for p in programs.finish()) and here == []
 
-    def unprintable():
-        raise KeyError("no such scalar")
 
-    with pytest.raises(KeyError, match="no such scalar"):
-        ask([NOTHING % i for i in range(20, 24)], then=[unprintable, lambda: NOTHING % 24])
+def test_the_longest_program_is_begun_first(device, isolated, monkeypatch):
+    monkeypatch.setattr(builders, "_builders", isolated[:1])
+    short, longer, longest = (NOTHING % i + b" " * 1000 * i for i in range(3))
+    programs = building()
+    with isolated[0]._building:  # another caller has it
+        for text in (NOTHING % 3, short, longer, longest):
+            programs.ask(alone(text))
+    assert all(isinstance(p, int) for p in programs.finish())
+    begun = [text for _, _, text in isolated[0].asked]
+    assert begun[-3:] == [longest, longer, short] or begun == [longest, longer, NOTHING % 3, short]
+
+
+def test_programs_that_nobody_needs_any_more_leave_the_processes_to_the_next_caller(device, isolated, here):
+    """as after an error of the planning, and no answer to what was asked before it is taken for another's"""
+    programs = building()
+    for i in range(20, 24):
+        programs.ask(alone(NOTHING % i))
+    programs.abandon()
     before = len(isolated[0].given)
-    programs = ask([NOTHING % i for i in range(30, 30 + builders.FEWEST)])
-    assert all(isinstance(p, int) for p in programs) and len(isolated[0].given) - before == len(programs)
+    made = ask([NOTHING % i for i in range(30, 30 + builders.FEWEST)])
+    assert all(isinstance(p, int) for p in made) and len(isolated[0].given) - before == len(made)
     assert here == []
+
+
+def test_a_kernel_that_cannot_be_printed_abandons_what_was_asked_for(device, isolated, monkeypatch, caplog):
+    """the window runs on the host, and the next one is compiled"""
+    printed = []
+
+    def unprintable(*args):
+        printed.append(args)
+        if len(printed) == 2:
+            raise KeyError("no such scalar")
+        return print_source(*args)
+
+    monkeypatch.setattr(compiler, "print_source", unprintable)
+    with caplog.at_level(logging.ERROR, "lazy_backend.compile"):
+        assert built(device, 23) == 0
+    assert "no such scalar" in caplog.text and torch.lazy.stats()["host_ops"] > 0
+    caplog.clear()  # a compile that fails is the point here (`every_window_compiles`)
+    assert built(device, 29) >= builders.FEWEST
 
 
 def test_a_program_that_does_not_compile_gives_the_driver_s_text(device, isolated):

@@ -90,7 +90,8 @@ def test_cache_commands(own, tmp_path):
     cache.store(cache.plan_name(b"", b""), b"plan")
     cache.store(cache.choice_name("a", b""), b"choice")
     found = json.loads(runner.invoke(cli.app, ["cache", "info", "--json"]).stdout)
-    assert found["entries"] == {".kernel": 3, ".plan": 1, ".choice": 1, ".run": 0} and found["folder"] == str(own)
+    assert found["entries"] == {".kernel": 3, ".plan": 1, ".choice": 1, ".run": 0, ".program": 0}
+    assert found["folder"] == str(own)
     assert "5 entries in" in runner.invoke(cli.app, ["cache", "export", str(tmp_path / "all")]).stdout
     assert "5 entries removed" in runner.invoke(cli.app, ["cache", "clear"]).stdout
     assert cache.entries() == []
