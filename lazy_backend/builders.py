@@ -261,7 +261,7 @@ class Building:
     def _together(self, first: int) -> list[int]:
         """Kernels for a program with this one: no more than leaves as much for each of the other processes."""
         numbers, length = [first], self._length(first)
-        left = length + sum(-priority for priority, _ in list(self._left.queue))
+        left = length + sum(-found[0] for found in list(self._left.queue) if found != _END)
         share = min(TOGETHER, left // len(self._threads))
         while self._isolated and self._sources[first].header and (i := self._next()) is not None:
             if length + self._length(i) > share or not self._sources[i].header:

@@ -159,7 +159,7 @@ def remembered(window: Mapping[str, Any]) -> dict[str, Any] | None:
         plan = read(blob, window, functools.partial(_used_kernel, window["device"]))
         if not tuning.current(window["device"], plan.get("tiles", {})):
             raise Misfit("another schedule was measured to be the best since")
-    except (Misfit, LookupError, RuntimeError) as error:
+    except (ValueError, TypeError, LookupError, RuntimeError) as error:  # whoever may write there may write anything
         log.info("a cached plan is made anew: %s", error)
         cache.drop(name)
         return None

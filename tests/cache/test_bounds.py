@@ -1,5 +1,7 @@
 """What a process keeps of its kernels is bounded: beyond a number they are forgotten, and found again in the cache."""
 
+import gc
+
 import pytest
 import torch
 
@@ -58,3 +60,25 @@ def test_graphs_and_sizes_that_vary_outlive_their_kernels(device, few):
         chain(x, n).cpu()
         graph.replay()
     torch.testing.assert_close(y.cpu(), 32 * data[:64].exp(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_nothing_is_collected_while_a_window_is_compiled_and_the_script_s_choice_stands(device, monkeypatch, collects):
+    if device == "cpu":
+        pytest.skip("the cpu compiles nothing")
+    torch.lazy.synchronize()
+    seen, plan = [], compiler.fused
+
+    def fused(*args):
+        seen.append(gc.isenabled())
+        return plan(*args)
+
+    monkeypatch.setattr(compiler, "fused", fused)
+    x = torch.linspace(-1, 1, 779 + collects).to(device)
+    enabled = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        chain(x, 21).cpu()
+        assert gc.isenabled() == collects and seen and not any(seen)
+    finally:
+        (gc.enable if enabled else gc.disable)()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lazy_backend import _C, cache
+from lazy_backend import _C, cache, compiler
 from tests.archive.test_archive import ROOT, run
 
 
@@ -38,11 +38,11 @@ def test_a_second_process_needs_no_compiler(filled):
 def test_damage_and_eviction_are_mended(filled, tmp_path):
     folder, first = filled
     entries = sorted((folder / "kernels").iterdir())
-    kernels, plans = ([p for p in entries if p.suffix == kind] for kind in (".kernel", ".plan"))
+    kernels, plans, programs = ([p for p in entries if p.suffix == kind] for kind in (".kernel", ".plan", ".program"))
     assert kernels and plans
     target = tmp_path / "kernels"
     target.mkdir()
-    for number, path in enumerate([*kernels, *plans]):
+    for number, path in enumerate([*kernels, *plans, *programs]):
         content = bytearray(path.read_bytes())
         if number % 3 == 1:
             content[len(content) // 2] ^= 1
@@ -62,6 +62,47 @@ def test_many_processes_fill_one_cache(tmp_path):
     results = {process.communicate(timeout=300)[0].partition('"stats"')[0] for process in running}
     assert len(results) == 1 and [p.returncode for p in running] == [0, 0, 0]
     assert {p.suffix for p in (tmp_path / "kernels").iterdir()} == {".kernel", ".plan", ".run"}
+
+
+def test_kernels_that_were_built_together_are_one_entry_that_others_name(own):
+    cache.store_program(["a.kernel", "b.kernel"], bytes(1000))
+    cache.store_program(["c.kernel"], bytes(500))
+    [program] = own.glob("*.program")
+    assert len(list(own.iterdir())) == 4 and max(path.stat().st_size for path in own.glob("*.kernel")) < 600
+    for _ in range(2):
+        assert [cache.load(f"{name}.kernel") for name in "abc"] == [bytes(1000), bytes(1000), bytes(500)]
+    content = program.read_bytes()
+    program.write_bytes(content[:-1])
+    assert cache.load("a.kernel") is cache.load("b.kernel") is None and not program.exists()
+    assert [path.name for path in own.iterdir()] == ["c.kernel"]  # others would be named for ever
+    cache.store_program(["a.kernel", "b.kernel"], bytes(1000))
+    assert program.read_bytes() == content and cache.load("b.kernel") == bytes(1000)
+
+
+def test_a_program_names_no_other(own):
+    """Anyone can write an entry: one that names itself is a binary like another, which the driver refuses."""
+    cache.store_program(["a.kernel", "b.kernel"], b"binary")
+    [program] = own.glob("*.program")
+    cache.store(program.name, cache._MEMBER + bytes.fromhex(program.stem))
+    assert cache.load("a.kernel") == cache._MEMBER + bytes.fromhex(program.stem)
+
+
+def test_an_entry_that_names_another_kernel_s_program_is_built_again(own, monkeypatch):
+    def built():
+        _C.forget_plans(0)
+        monkeypatch.setattr(compiler, "_kernels", {})
+        torch.lazy.reset_stats()
+        assert torch.arange(6.0, device="lazy").sinh().sum().item() == pytest.approx(116.313, abs=0.01)
+        return torch.lazy.stats()["kernels_built"]
+
+    torch.lazy.synchronize()
+    first = built()
+    entries = list(own.glob("*.kernel"))
+    assert first == len(entries) > 0 and built() == 0
+    cache.store_program(["x.kernel", "y.kernel"], b"no binary")
+    for entry in [*entries, *own.glob("*.plan")]:
+        cache.store(entry.name, (own / "x.kernel").read_bytes()[32:])
+    assert built() == first and built() == 0
 
 
 def test_the_least_recently_used_entries_go_first(own):

@@ -7,7 +7,7 @@ import pytest
 from codegen import mlir
 from codegen.builder import Builder
 from codegen.dialects import language
-from codegen.printer import print_kernel
+from codegen.printer import print_kernel, print_source
 
 
 def source(k: Builder, dialect: str = "opencl") -> str:
@@ -225,6 +225,19 @@ def test_library_functions_are_defined_once_and_before_use() -> None:
     printed = source(k)
     assert printed.count("static inline float exp_f32(float x0)") == 1
     assert printed.index("exp_f32(float") < printed.index("__kernel")
+
+
+def test_kernels_of_one_program_share_header_and_functions() -> None:
+    first, second = Builder("first"), Builder("second")
+    for k in (first, second):
+        x = k.buffer("f32")
+        k.store(x, 0, k.map("exp", k.load(x, 0)))
+    second.store(x, 1, second.map("sinh", second.load(x, 1)))
+    one, other = (print_source(k.finish(), "opencl") for k in (first, second))
+    printed = one.program(other)
+    assert printed.count(language("opencl").header) == 1
+    assert printed.count("static inline float exp_f32(float x0)") == printed.count("sinh_f32(float x0)") == 1
+    assert printed.index("sinh_f32(float x0)") < printed.index("__kernel void first") < printed.index("void second")
 
 
 def test_constants_fold_and_repeated_work_is_done_once() -> None:
