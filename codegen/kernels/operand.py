@@ -53,6 +53,11 @@ class Source:
 
         return read
 
+    @property
+    def loads(self) -> bool:
+        """Whether anything is read from memory for it."""
+        return any(self.program.instrs[i].op == "load" for i in needs(self.program, [self.root]))
+
     def contiguous(self, dims: Sequence[int], width: int, apart: int = 1) -> int | None:
         """The first of `dims` along which loads are vectors of neighbours (or the same element) in memory, or of
         elements at most `apart` from each other."""

@@ -1,7 +1,8 @@
 """Sorting, selecting and searching.
 
-Sort: each work item orders a short block by insertion, then runs are merged pairwise, each work item making one
-segment of the result after a binary search for where it starts (merge path). Stable, any length, one launch a doubling.
+Sort: each work item orders a block, then runs are merged pairwise, each work item making one segment of the result
+after a binary search for where it starts (merge path). Stable, any length, one launch a doubling. A work item of a CPU
+orders a row, or its unit's part of one, by the digits of its keys (radix sort), others a short block by insertion.
 
 Selecting some places of the order: each work item writes a row's keys, unsigned integers that compare as the elements
 do, and finds the key of the last place bit by bit, counting what is smaller. It then picks the elements in front of it,
@@ -13,7 +14,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from codegen.builder import Buf, Builder, V
+from codegen.builder import Buf, Builder, Operand, V
 from codegen.kernels.operand import Read, Sink, Source
 from codegen.kernels.rows import geometry, group_size, items, locate
 from codegen.kernels.step import Step, Steps
@@ -22,6 +23,9 @@ from ops_core.ir import Node
 
 # Elements that one work item orders by insertion: quadratic, so short. benchmarks: sort in the surface suite.
 BLOCK = 16
+# Elements from which a CPU's row is cut into blocks, one for each unit, and these merged. benchmarks: sort of 2^20
+# floats, two units: 8.6 ms as one block, 7.5 as two; of 200,000 doubles 9.9 and 5.4.
+CUT_FROM = 1 << 15
 # Selected elements that one work item orders by insertion as it finds them: quadratic, but it spares a launch for each
 # doubling and passes through memory. benchmarks: topk in the surface suite.
 INSERTED = 64
@@ -47,8 +51,11 @@ class _Sort:
         self.bits = 64 if source.program.wide or sink.program.wide else 32
         # A row is one work item's: right for the few and strong units of a CPU.
         self.selects = caps.is_cpu and self.n > BLOCK and self.count < self.n and (not self.start or self.count == 1)
+        self.is_cpu, self.units = caps.is_cpu, caps.compute_units
         self.key = "u64" if BY_NAME[source.dtype].bytes == 8 else "u32"
         self.width = max(1, caps.vector_bytes // BY_NAME[self.key].bytes)
+        loads = self.source.contiguous((self.dim,), self.width)
+        self.vectors = loads is not None or not self.source.loads
         self.padded = -(-self.n // self.width) * self.width  # keys of a row
         if self.selects and prod(self.rows) * self.padded >= 1 << 31:
             self.bits = 64
@@ -61,16 +68,17 @@ class _Sort:
                 return Steps([self._select(last=True)], keys)
             steps = [self._select(last=False)]
             self.n, self.start = self.count, 0
-        runs = [BLOCK]
+        by_digits = self.is_cpu and self.n > BLOCK
+        runs = [self._block() if by_digits else BLOCK]
         while runs[-1] < self.n:
             runs.append(2 * runs[-1])
         # Values and positions ping-pong between temps 0, 1 and 2, 3.
-        steps.append(self._blocks(last=len(runs) == 1))
+        steps.append(self._digits(runs[0]) if by_digits else self._blocks(last=len(runs) == 1))
         for i, run in enumerate(runs[:-1]):
             steps.append(self._merge(i, run, 2 * (i % 2), last=run * 2 >= self.n))
         elements = prod(self.rows) * self.n
         temps = [elements * BY_NAME[self.source.dtype].bytes, elements * 4]
-        return Steps(steps, temps * min(2, len(runs) - 1) + keys)
+        return Steps(steps, temps * (2 if by_digits else min(2, len(runs) - 1)) + keys)
 
     def _select(self, last: bool) -> Step:
         """The wanted elements of each row: in order if `last`, else as they lie, values and positions in temps 2, 3."""
@@ -115,7 +123,7 @@ class _Sort:
         """Write the keys of a row, behind them the greatest key up to a whole vector. Returns the bits in which all
         agree, and those in which they differ."""
         first = self._key(k, read(self._index(row, k.const(0, "index"))))
-        whole = 0 if self.source.contiguous((self.dim,), self.width) is None else self.n // self.width * self.width
+        whole = self.n // self.width * self.width if self.vectors else 0
         with k.for_(0, whole, self.width, init=[k.const(0, self.key, self.width)]) as loop:
             key = self._key(k, read(self._index(row, loop.iv), self.dim, self.width))
             k.store(keys, base + loop.iv, key)
@@ -186,10 +194,7 @@ class _Sort:
     def _blocks(self, last: bool) -> Step:
         """Insertion sort of blocks in private memory."""
         k = Builder(f"{self.name}_blocks", self.bits)
-        if self.selects:
-            given = k.buffer(self.source.dtype, readonly=True), k.buffer("i32", readonly=True)
-        else:
-            read = self.source.bind(k)
+        read = self.source.bind(k)
         write = self.sink.bind(k) if last else None
         out = [] if last else [k.buffer(self.source.dtype), k.buffer("i32")]
         blocks = -(-self.n // BLOCK)
@@ -200,11 +205,7 @@ class _Sort:
             size = k.map("minimum", k.const(self.n, "index") - start, BLOCK)
             with k.for_(0, size) as loop:
                 at = start + loop.iv
-                if self.selects:
-                    value, place = (k.load(buf, row * self.n + at) for buf in given)
-                else:
-                    value, place = read(self._index(row, at)), k.cast(at, "i32")
-                self._insert(k, values, places, loop.iv, value, place)
+                self._insert(k, values, places, loop.iv, read(self._index(row, at)), k.cast(at, "i32"))
             if write:  # one block
                 with k.for_(0, self.count) as loop:
                     at = self.start + loop.iv
@@ -213,8 +214,85 @@ class _Sort:
                 with k.for_(0, size) as loop:
                     k.store(out[0], row * self.n + start + loop.iv, k.load(values, loop.iv))
                     k.store(out[1], row * self.n + start + loop.iv, k.load(places, loop.iv))
-        args: tuple[str | int, ...] = (2, 3) if self.selects else ("in0",)
-        return self._step(k, (*args, "out") if last else (*args, 0, 1), count)
+        return self._step(k, ("in0", "out") if last else ("in0", 0, 1), count)
+
+    def _block(self) -> int:
+        """Elements that a work item of a CPU orders: rows, or parts of them where there are too few rows."""
+        parts, rows = 1, prod(self.rows)
+        while parts * rows < self.units and self.n > parts * CUT_FROM:
+            parts *= 2
+        return -(-self.n // parts)
+
+    def _digits(self, block: int) -> Step:
+        """Radix sort of blocks, eight bits of the key a pass, the lowest first. What was selected is in temps 2, 3."""
+        last = block >= self.n
+        k = Builder(f"{self.name}_digits", self.bits, (1, 1, 1))
+        read = None if self.selects else self.source.bind(k)
+        write = self.sink.bind(k) if last else None
+        first, other = ((k.buffer(self.source.dtype), k.buffer("i32")) for _ in range(2))
+        blocks = -(-self.n // block)
+        count = prod(self.rows) * blocks
+        passes, offset = BY_NAME[self.key].bytes, f"i{self.bits}"
+        counts = k.private(offset, passes * 256)
+        zero, one = k.const(0, "index"), k.const(1, offset)
+        item = k.global_id(0)
+        row, start = item // blocks, item % blocks * block
+        size = k.map("minimum", k.const(self.n, "index") - start, block)
+        base = row * self.n + start
+        with k.for_(0, passes * 256, 8) as loop:
+            k.store(counts, loop.iv, k.const(0, offset, 8))
+
+        def count_from(lo: V, hi: Operand, width: int) -> None:
+            with k.for_(lo, hi, width) as loop:
+                at, index = base + loop.iv, self._index(row, start + loop.iv)
+                k.store(first[0], at, read(index, self.dim, width) if read else k.load(other[0], at, width))
+                with k.for_(loop.iv, loop.iv + width) as lane:
+                    at = base + lane.iv
+                    k.store(first[1], at, k.cast(start + lane.iv, "i32") if read else k.load(other[1], at))
+                    key = self._key(k, k.load(first[0], at))
+                    for number in range(passes):
+                        at = k.cast((key >> 8 * number) & 255, "index") + 256 * number
+                        k.store(counts, at, k.load(counts, at) + one)
+
+        whole = size // self.width * self.width if self.vectors or not read else zero
+        count_from(zero, whole, self.width)
+        count_from(whole, size, 1)
+        with k.for_(0, passes, init=[k.const(False, "bool")]) as loop:
+            swapped = loop.args[0]
+            given = [k.select_buffer(swapped, b, a) for a, b in zip(first, other, strict=True)]
+            taken = [k.select_buffer(swapped, a, b) for a, b in zip(first, other, strict=True)]
+            shift, table = k.cast(loop.iv * 8, self.key), loop.iv * 256
+
+            def digit(at: V) -> tuple[V, V]:
+                value = k.load(given[0], base + at)
+                return value, table + k.cast((self._key(k, value) >> shift) & 255, "index")
+
+            differ = k.cast(k.load(counts, digit(zero)[1]), "index") < size
+            with k.if_(differ):
+                with k.for_(0, 256, init=[k.cast(base, offset)]) as starts:
+                    seen = k.load(counts, table + starts.iv)
+                    k.store(counts, table + starts.iv, starts.args[0])
+                    starts.yield_(starts.args[0] + seen)
+                with k.for_(0, size) as inner:
+                    value, at = digit(inner.iv)
+                    place = k.load(given[1], base + inner.iv)
+                    target = k.load(counts, at)
+                    k.store(counts, at, target + one)
+                    k.store(taken[0], k.cast(target, "index"), value)
+                    k.store(taken[1], k.cast(target, "index"), place)
+            loop.yield_(swapped ^ differ)
+        swapped = loop.results[0]
+        if write:
+            with k.for_(0, self.count) as loop:
+                at = base + self.start + loop.iv
+                values, places = (k.select_buffer(swapped, b, a) for a, b in zip(first, other, strict=True))
+                write(self._index(row, loop.iv), [k.load(values, at), k.cast(k.load(places, at), "i64")])
+        else:
+            with k.for_(0, k.select(swapped, size, zero)) as loop:
+                for a, b in zip(first, other, strict=True):
+                    k.store(a, base + loop.iv, k.load(b, base + loop.iv))
+        operands = [] if self.selects else ["in0"]
+        return self._step(k, (*operands, *(["out"] if last else []), 0, 1, 2, 3), count)
 
     def _insert(self, k: Builder, values: Buf, places: Buf, count: V, value: V, place: V) -> None:
         """Put a value behind all that need not stand after it."""

@@ -182,7 +182,7 @@ def _log_normal(self, seed, offset, mean=1, std=2):
 
 @rule("randperm")
 def _randperm(n, seed, offset, dtype=torch.int64):
-    order = A.rand_bits((n,), seed, offset).to("i64").sort(0)[1]
+    order = A.rand_bits((n,), seed, offset).sort(0)[1]
     return order.to(name_of(dtype or torch.int64))
 
 
