@@ -34,6 +34,9 @@ ROW_LANES = 128
 # Rows of a tile: where a load is contiguous along another variable than the vector, a work item walks that many
 # neighbours along it, so that a cache line is read once. benchmarks: transpose.
 TILE = 16
+# Vectors along a row that a work item takes where nothing is reduced: it costs 3 ns to start, as much as some eight.
+# benchmarks: rows of 2,048 floats by their number, TODO.
+RUN = 32
 # Work-groups per compute unit below which groups get smaller, so that all units have work.
 GROUPS_PER_UNIT = 4
 # Vectors of neighbouring columns that one walk down the rows combines: 64 bytes of a row at a time are slow to fetch,
@@ -70,9 +73,9 @@ class _Nest:
         along = nest.vector in nest.parallel
         self.across_items = along
         self.tiled = _tiled(nest) if caps.is_cpu else None
-        self.columns = 1
+        self.columns = self.run = 1
         self._levels()
-        self.columns = self._columns(caps)
+        self.columns, self.run = self._columns(caps), self._run(caps)
         self.items = prod(-(-v.size // self._block(v)) for v in nest.parallel)
         self.lanes = 1
         if nest.reduced and not along and not caps.is_cpu:
@@ -88,7 +91,9 @@ class _Nest:
 
     def _block(self, var: Var) -> int:
         """How many values of a parallel variable one work item takes."""
-        return self.width * self.columns if var == self.nest.vector else TILE if var == self.tiled else 1
+        if var == self.nest.vector:
+            return self.width * self.columns * self.run
+        return TILE if var == self.tiled else 1
 
     def _columns(self, caps: Any) -> int:
         """How many vectors of columns a work item sums in one walk: fewer where that leaves compute units idle."""
@@ -110,6 +115,18 @@ class _Nest:
         ):
             columns //= 2
         return columns
+
+    def _run(self, caps: Any) -> int:
+        """How many vectors along a row a work item takes: fewer where that leaves compute units idle."""
+        vector = self.nest.vector
+        if not (caps.is_cpu and self.across_items and vector) or self.nest.reduced or self.tiled:
+            return 1
+        row = usual(vector.size) // self.width
+        vectors = prod(usual(v.size) for v in self.nest.parallel) // self.width
+        run = RUN
+        while run > 1 and (row < run or vectors // run < caps.compute_units * GROUPS_PER_UNIT):
+            run //= 2
+        return run
 
     def kernel(self) -> Kernel:
         k = self.k
@@ -243,6 +260,9 @@ class _Nest:
             return
         last = nest.parallel[-1]
         start, block = starts[last], self._block(last)
+        if self.run > 1:
+            self._along(last, start, block)
+            return
         if multiple(last.size, block):
             self._point(last, start, self.width)
             return
@@ -252,6 +272,23 @@ class _Nest:
             for lo, hi, width in tail(last.size, self.width, block):
                 with k.for_(lo, hi, width) as loop:
                     self._point(last, loop.iv, width, 1)
+
+    def _along(self, var: Var, start: V, block: int) -> None:
+        """Vectors that follow each other in a row, and what is left behind the last whole one of the row."""
+        k, size, width = self.k, var.size, self.width
+        for id in needs(self.program, [s.value for s in self.program.stores]):
+            if var not in self.program.dependence[id] and self.program.instrs[id].op != "const":
+                self.emitter.value(id)
+        end = start + block
+        stop = end if multiple(size, block) else k.map("minimum", end, size // width * width)
+        with k.for_(start, stop, width) as loop:
+            self._point(var, loop.iv, width)
+        if multiple(size, width):
+            return
+        with k.if_(end > size // width * width):
+            for lo, hi, fewer in tail(size, width):
+                with k.for_(lo, hi, fewer) as loop:
+                    self._point(var, loop.iv, fewer)
 
     def _locate(self, item: V) -> dict[Var, V]:
         """Where each parallel variable starts for a work item."""
