@@ -149,7 +149,16 @@ class Emitter:
     def _step(self, expr: Expr) -> int | None:
         """Elements from lane to lane, or None where they are not evenly spaced."""
         assert self.vector is not None
-        return None if expr.dynamic(self.vector) else lane_step(expr, self.vector, self.width)
+        return None if self._looked_up(expr) else lane_step(expr, self.vector, self.width)
+
+    def _looked_up(self, expr: Expr) -> bool:
+        """Whether lanes have indices of their own that were read from memory: a guard alone may be one for all."""
+        for atom, _ in expr.terms:
+            if isinstance(atom, Dyn) and self.vector in atom.vars and self.value(atom.id).width > 1:
+                return True
+            if isinstance(atom, (Div, Mod)) and self._looked_up(atom.expr):
+                return True
+        return False
 
     def _load(self, instr: Instr) -> V:
         k = self.k

@@ -129,7 +129,7 @@ CATALOGUE: dict[str, dict[str, Rule]] = {
     "sub": integers("arith.subi", "arith.subi", f="arith.subf"),
     "mul": integers("arith.muli", "arith.muli", f="arith.mulf", b="arith.andi"),
     "div": {"f": "arith.divf", "i": divide("arith.divsi"), "u": divide("arith.divui"), "x": "arith.divsi"},
-    "fmod": {"f": "arith.remf", "i": divide("arith.remsi"), "u": divide("arith.remui"), "x": "arith.remsi"},
+    "fmod": {"f": "func.call @rem", "i": divide("arith.remsi"), "u": divide("arith.remui"), "x": "arith.remsi"},
     "remainder": {"f": remainder_float, "i": remainder_int, "x": remainder_int, "u": divide("arith.remui")},
     "neg": {"f": "arith.negf", "i": negate, "u": negate, "x": negate},
     "abs": {"f": "math.absf", "i": "math.absi", "u": same, "b": same},

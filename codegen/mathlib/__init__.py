@@ -1,10 +1,10 @@
 """Own math: the scalar functions of the catalogue as MLIR, written once for scalars, vectors and all languages.
 
-Branch-free, but for `BRANCHING` at arguments beyond 71476 and vectors of exp some of whose results are not normal, so
-that compilers vectorise them; right for infinities, NaN and subnormal numbers; the only fused operations are the `fma`
-that are written. So every rung and every device gives the same bits, and drivers whose builtins are slow or absent do
-not matter. Bounds, in ulp of float32 against the exact value, are in `BOUNDS`, and tests/codegen/test_mathlib.py holds
-them: on a sample, and, slow, on every float32 for functions of one argument.
+Branch-free, but for `BRANCHING` at arguments beyond 71476, vectors of exp some of whose results are not normal and
+remainders of large quotients, so that compilers vectorise them; right for infinities, NaN and subnormal numbers; the
+only fused operations are the `fma` that are written. So every rung and every device gives the same bits, and drivers
+whose builtins are slow or absent do not matter. Bounds, in ulp of float32 against the exact value, are in `BOUNDS`, and
+tests/codegen/test_mathlib.py holds them: on a sample, and, slow, on every float32 for functions of one argument.
 
 Polynomials are minimax fits whose coefficients were rounded to float32 one after the other, the rest refitted.
 float64 has `exp`, to one ulp, and what is made of other functions; the rest is left to the language's builtins.

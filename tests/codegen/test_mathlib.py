@@ -178,3 +178,21 @@ def test_powers_in_vectors_of_any_mixture(fn: str, place: str) -> None:
     assert ulps(alone, exact).max() <= BOUNDS[fn]
     for width in (4, 8, 16):
         assert np.array_equal(apply(place, fn, x, width=width), alone, equal_nan=True), width
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("width", [1, 8])
+def test_remainders_are_exact(place: str, width: int) -> None:
+    """Numbers of all sizes, neighbours of multiples, and what is no number: all of C's bits."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2**32, QUICK, dtype=np.uint32).view(np.float32)
+    with np.errstate(all="ignore"):
+        near = (y * rng.integers(-40, 40, QUICK)).astype(np.float32)
+        far = (y * rng.normal(size=QUICK) * 1e5).astype(np.float32)
+        x = np.choose(rng.integers(4, size=QUICK), [near, np.nextafter(near, 0), far, y[::-1]])
+        edges = np.array([0.0, -0.0, 1, -3, INF, -INF, NAN, 1e-45, -1e-40, 3e38, 2.0**22, 2.0**24 + 2], np.float32)
+        x[: edges.size**2], y[: edges.size**2] = np.repeat(edges, edges.size), np.tile(edges, edges.size)
+        exact = np.fmod(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+    got = apply(place, "fmod", x, y, width=width)
+    different = (got.view(np.uint32) != exact.view(np.uint32)) & ~(np.isnan(got) & np.isnan(exact))
+    assert not different.any(), (x[different][:3], y[different][:3], got[different][:3], exact[different][:3])
