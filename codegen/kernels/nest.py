@@ -224,11 +224,15 @@ class _Nest:
         k, start = self.k, starts[tiled]
         end = start + TILE if multiple(tiled.size, TILE) else k.map("minimum", start + TILE, tiled.size)
         staged = self._stage(starts) if multiple(tiled.size, TILE) and self._whole() else {}
-        with k.for_(start, end) as loop, self.emitter.scope():
-            self.emitter.env.update(starts)
-            self.emitter.env[tiled] = loop.iv
-            self.emitter.staged = {id: self._column(buf, loop.iv - start) for id, buf in staged.items()}
-            self._vector(starts)
+
+        def each(do: Callable[[], None]) -> None:
+            with k.for_(start, end) as loop, self.emitter.scope():
+                self.emitter.env.update(starts)
+                self.emitter.env[tiled] = loop.iv
+                self.emitter.staged = {id: self._column(buf, loop.iv - start) for id, buf in staged.items()}
+                do()
+
+        self._vector(starts, each)
 
     def _whole(self) -> bool:
         """Whether all vectors are whole."""
@@ -252,8 +256,12 @@ class _Nest:
     def _column(self, buf: Buf, at: V) -> Callable[[], V]:
         return lambda: self.k.load(buf, self.k.iota(self.width) * TILE + at)
 
-    def _vector(self, starts: dict[Var, V]) -> None:
-        """One vector along its variable; where that is not a multiple, the rest goes in shorter ones."""
+    def _vector(self, starts: dict[Var, V], each: Callable[[Callable[[], None]], None] = lambda do: do()) -> None:
+        """One vector along its variable; where that is not a multiple, the rest goes in shorter ones.
+
+        each: how to repeat that over a tile. Whether a vector is whole is asked once: Intel's compiler made one store
+        of both branches' where a loop asked it, and one branch's elements were lost (rows of three, two lanes).
+        """
         nest, k = self.nest, self.k
         if not self.across_items:
             with self.emitter.scope():
@@ -264,15 +272,22 @@ class _Nest:
         if self.run > 1:
             self._along(last, start, block)
             return
-        if multiple(last.size, block):
+
+        def whole() -> None:
             self._point(last, start, self.width)
-            return
-        with k.if_(start + block <= last.size):
-            self._point(last, start, self.width)
-        with k.else_():
+
+        def rest() -> None:
             for lo, hi, width in tail(last.size, self.width, block):
                 with k.for_(lo, hi, width) as loop:
                     self._point(last, loop.iv, width, 1)
+
+        if multiple(last.size, block):
+            each(whole)
+            return
+        with k.if_(start + block <= last.size):
+            each(whole)
+        with k.else_():
+            each(rest)
 
     def _along(self, var: Var, start: V, block: int) -> None:
         """Vectors that follow each other in a row, and what is left behind the last whole one of the row."""

@@ -129,3 +129,16 @@ def test_rows_of_every_length(device, name):
     for n in range(1, 36):
         x = torch.arange(6.0 * n).mul(2.4).sin().mul(5).round().div(4).reshape(6, n)
         torch.testing.assert_close(ROWS[name](x.to(device)).cpu(), ROWS[name](x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [3, 5, 6, 7, 13])
+def test_rows_looked_up_and_laid_across(device, parts):
+    """rows of three in two lanes: a loop that asked in each turn whether the vector is whole lost elements (Intel's)"""
+    tables = torch.linspace(-1, 1, parts * 100 * 32).reshape(parts, 100, 32)
+    rows = torch.arange(5 * parts).mul(37).remainder(200).sub(100).reshape(5, parts)
+
+    def across(tables, rows):
+        found = [tables[i].flip(1)[rows[:, i]] if i % 2 else tables[i][rows[:, i]] for i in range(1, parts)]
+        return torch.stack([tables[0, :5], *found[::-1]], 1).transpose(1, 2).contiguous()
+
+    assert torch.equal(across(tables.to(device), rows.to(device)).cpu(), across(tables, rows))
