@@ -464,6 +464,8 @@ class Fusion:
     def _can_absorb(self, group: Group, other: Group) -> bool:
         if other.anchor or other.domain != group.domain or (group.anchor and other.reduced):
             return False
+        if group.anchor and (group.anchor.op in IN_PLACE or self.extern(group.anchor)):
+            return False  # it computes its own results only
         if group.reduced and other.reduced and group.reduced != other.reduced:
             return False
         crossing = [v for v in group.reads if self.owner[v] is other]

@@ -83,3 +83,32 @@ def test_what_does_not_fit_raises_at_the_call(device):
 @pytest.mark.parametrize("rows, columns", [(0, 3), (1, 1), (1, 6), (7, 0), (5, 5), (16, 3), (3, 17)])
 def test_indices_of_a_triangle(agrees, indices, rows, columns):
     agrees(lambda d: [indices(rows, columns, k, device=d) for k in (-30, -4, -1, 0, 1, 2, 30)])
+
+
+ROWS_OF_ONE = {
+    "softmax": lambda x: x.softmax(0),
+    "mean": lambda x: x.mean(-1, keepdim=True) * 1.5,
+    "all": lambda x: (x - x.amax(0, keepdim=True)).exp(),
+}
+WRITES = {
+    "scatter": lambda s, at: s.scatter(0, at[:, None], s * 3),
+    "index_put": lambda s, at: s.index_put((at,), s[:1] * 2),
+    "index_add": lambda s, at: s.index_add(0, at, s[:1]),
+    "index_fill": lambda s, at: s.clone().index_fill_(0, at, 2.0),
+    "nonzero": lambda s, at: s.nonzero(),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("rows", ROWS_OF_ONE)
+def test_what_is_written_into_a_copy_of_is_itself_kept(device, rows, write):
+    """sums over dims of one sum nothing, so they looked like elementwise work that the write could take in"""
+    for shape in ((1, 1), (4, 1), (1, 7)):
+        x, at = torch.linspace(-1, 1, shape[0] * shape[1]).reshape(shape), torch.zeros(1, dtype=torch.long)
+
+        def run(x, at):
+            s = ROWS_OF_ONE[rows](x)
+            return s, WRITES[write](s[:, :1], at), s + 1
+
+        for got, expected in zip(run(x.to(device), at.to(device)), run(x, at), strict=True):
+            torch.testing.assert_close(got.cpu(), expected)
