@@ -185,7 +185,7 @@ kernels.before_forgetting.append(forget)
 def foretold(source: dict[str, Any]) -> dict[str, Any] | None:
     """The plan of a window of other sizes than its structure came with, if a trace gives it."""
     family = _families.get(source["structure"])
-    if family is None or not family.traces.believed or profile.active:
+    if family is None or not family.traces.traces or profile.active:
         return None
     return family.traces.foretold(numbers(source))
 

@@ -6,7 +6,9 @@ arguments of its kernels, and every other number of the plan is an expression. A
 expressions and puts their values into a copy of the plan (csrc/python_plan.cpp); no kernel is built. Where a guard does
 not hold, or a relation between sizes that held so far (one is twice the other), the window is traced again.
 
-A trace is believed only after a second trace, of other sizes, has given the plan that the first foretold.
+A trace is believed only after a second trace, of other sizes, has given the plan that the first foretold. And only as
+far as the two went: a number that was the same in both may decide what leaves no guard (a dim that indexes a list, the
+turns of a loop), so the trace is for this number only, until one more has given its plan for another.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ class Trace:
     """A plan whose numbers are expressions of those of a window that vary."""
 
     def __init__(self, source: Mapping[str, Any], seen: Sequence[Numbers], compile: Callable[[Window], dict[str, Any]]):
-        now = seen[-1]
+        now = self._now = seen[-1]
         columns = list(zip(*seen, strict=True))
         self._count = len(now)
         self._alike: dict[tuple[int, ...], list[int]] = {}
@@ -130,14 +132,38 @@ class Trace:
         self._checks = [(*texts, number(size)) for *texts, size in plan["checks"]]
         self._same = {"temps": plan["temps"], "once": plan["once"]}
         self._evaluate = untraced(tape.compiled(results))
-        self.sized: dict[str, Any] = {  # for csrc/python_plan.cpp
+        self._equal = [(i, first) for first, *more in self._alike.values() for i in more]
+        self._varying = [members[0] for members in self._alike.values()]
+        self._proven: set[int] = set()  # of the varying ones: the trace foretold a plan for another number
+        self.confirmed = False  # it foretold a plan at all
+
+    def sized(self) -> dict[str, Any]:
+        """For csrc/python_plan.cpp: the sizes for which the trace is believed, and their plans."""
+        return {
             "count": self._count,
-            "fixed": self._fixed,
-            "alike": [(i, first) for first, *more in self._alike.values() for i in more],
-            "symbols": [members[0] for members in self._alike.values()],
+            "fixed": self._fixed + [(i, self._now[i]) for i in self._unproven()],
+            "alike": self._equal,
+            "symbols": self._varying,
             "evaluate": self._evaluate,
             "spots": [spot for _, spot in sorted(self._spots())],
         }
+
+    def _unproven(self) -> list[int]:
+        return [i for i in self._varying if i not in self._proven]
+
+    def foretells(self, other: Trace) -> bool:
+        """Whether the plan that the other trace made for its own window is this trace's too; True where it has none."""
+        foretold = self.plan(other._now)
+        if foretold is None or foretold != other.plan(other._now):
+            return foretold is None
+        self.confirmed = True
+        self._proven |= {i for i in self._varying if other._now[i] != self._now[i]}
+        return True
+
+    def believed(self, now: Numbers) -> dict[str, Any] | None:
+        """The plan for a window of these numbers, where other traces have shown that this one holds for them."""
+        known = self.confirmed and len(now) == self._count and all(now[i] == self._now[i] for i in self._unproven())
+        return self.plan(now) if known else None
 
     def _spots(self) -> Iterator[tuple[int, tuple[str, int, int]]]:
         """Which value stands where, in the words of csrc/python_plan.cpp."""
@@ -151,9 +177,9 @@ class Trace:
         """The plan for a window of these numbers; None where the trace is not one of such windows."""
         if len(now) != self._count or any(now[i] != n for i, n in self._fixed):
             return None
-        if any(now[i] != now[first] for i, first in self.sized["alike"]):
+        if any(now[i] != now[first] for i, first in self._equal):
             return None
-        if (values := self._evaluate(*[now[i] for i in self.sized["symbols"]])) is None:
+        if (values := self._evaluate(*[now[i] for i in self._varying])) is None:
             return None
 
         def filled(x: Any) -> Any:
@@ -209,13 +235,12 @@ class Traces:
 
     def __init__(self) -> None:
         self.seen: list[Numbers] = []
-        self.believed: list[Trace] = []
-        self.waiting: list[Trace] = []  # for another size that gives the plan they foretell
+        self.traces: list[Trace] = []  # the latest first: the next size is most likely of its class
         self.made = 0
 
     def foretold(self, now: Numbers) -> dict[str, Any] | None:
         """The plan of a window of these numbers from a trace that is believed."""
-        return next((plan | {"sized": trace.sized} for trace in self.believed if (plan := trace.plan(now))), None)
+        return next((plan | {"sized": t.sized()} for t in self.traces if (plan := t.believed(now))), None)
 
     def note(self, source: Mapping[str, Any]) -> None:
         """A window of the structure that came before, and was not compiled."""
@@ -248,17 +273,11 @@ class Traces:
             return None
         plan = trace.plan(now)
         assert plan is not None, "a trace holds for the window that it was made of"
-        for other in self.waiting:
-            foretold = other.plan(now)
-            if foretold is not None:
-                self.waiting.remove(other)
-                if foretold == plan:
-                    self.believed.insert(0, trace)  # the next size is most likely of the same class
-                    return plan | {"sized": trace.sized}
-                log.info("two traces of a window disagree; it is compiled for each size")
-                self.give_up()
-                return None
-        self.waiting.append(trace)
-        if len(self.waiting) > MAX_WAITING:
+        if not all(trace.foretells(other) and other.foretells(trace) for other in self.traces):
+            log.info("two traces of a window disagree; it is compiled for each size")
             self.give_up()
-        return plan
+            return None
+        self.traces.insert(0, trace)
+        if sum(not t.confirmed for t in self.traces) > MAX_WAITING:
+            self.give_up()
+        return plan | {"sized": trace.sized()} if trace.confirmed else plan

@@ -100,8 +100,8 @@ class Arr:
         return self.kind == "f"
 
     def dim(self, d: int) -> int:
-        """`d` wrapped to 0 <= d < ndim (0-dim arrays count as 1-dim)."""
-        return d % max(self.ndim, 1)
+        """`d` wrapped to 0 <= d < ndim (0-dim arrays count as 1-dim), as a plain number: a trace is for this dim."""
+        return int(d) % max(self.ndim, 1)
 
     def dims(self, ds: int | Sequence[int] | None) -> Shape:
         """Wrapped, sorted dims; None and () mean all."""

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -211,11 +212,11 @@ def test_a_trace_is_believed_when_another_foretells_its_plan():
     traces = Traces()
     assert traces.plan(source(10, 3), compile) is None, "the first is compiled as it is"
     assert traces.plan(source(20, 3), compile)["steps"][0][2] == (20, 1, 1)
-    assert not traces.believed
+    assert not traces.traces[0].confirmed
     plan = traces.plan(source(30, 3), compile)
     assert plan["steps"][0][2] == (30, 1, 1) and plan["pieces"] == [120]
     assert plan["sized"]["spots"] == [("global", 0, 0), ("piece", 0, 0)]
-    assert len(traces.believed) == 1
+    assert [trace.confirmed for trace in traces.traces] == [True, True]
     assert traces.foretold(numbers(source(11, 3)))["steps"][0][2] == (11, 1, 1)
     assert traces.foretold(numbers(source(4, 3))) is None, "a guard does not hold"
     assert traces.foretold(numbers(source(11, 4))) is None, "what did not vary varies"
@@ -235,7 +236,39 @@ def test_traces_that_disagree_are_given_up():
 
     traces = Traces()
     plans = [traces.plan(source(n), compile) for n in (3, 4, 5, 6, 7)]
-    assert plans[1]["steps"][0][2] == (4, 1, 1) and plans[2:] == [None] * 3 and not traces.believed
+    assert plans[1]["steps"][0][2] == (4, 1, 1) and plans[2:] == [None] * 3
+    assert not traces.traces[0].confirmed
+
+
+def test_a_trace_holds_for_the_numbers_that_two_traces_agreed_about():
+    """A number that leaves the tape and was the same in both may be another's reason for a plan of another kind."""
+
+    def source(n, turns):
+        return {"device": 0, "nodes": [("op", [n, turns], [], None, "")], "slots": [], "scalars": []}
+
+    def compile(window):
+        n, turns = window.nodes[0].args
+        steps = [("launch", 7, (n, 1, 1), (1, 1, 1), []) for _ in range(turns)]
+        return {"pieces": [], "temps": [], "steps": steps, "checks": [], "once": False}
+
+    traces = Traces()
+    for n, turns in (10, 3), (20, 4), (31, 4):
+        traces.plan(source(n, turns), compile)
+    assert len(traces.foretold(numbers(source(50, 4)))["steps"]) == 4
+    assert traces.foretold(numbers(source(50, 5))) is None
+    # csrc/python_plan.cpp is told so too.
+    assert (1, 4) in traces.foretold(numbers(source(50, 4)))["sized"]["fixed"]
+    assert traces.plan(source(50, 5), compile) is None, "five turns, where four were foretold"
+
+
+@pytest.mark.parametrize("window", [1, 512])
+def test_a_dim_is_not_a_size(device, window):
+    """Sizes that vary, and a dim that does, in one structure; it came with the same dim in two traces."""
+    with torch.lazy.window(window) if device != "cpu" else nullcontext():
+        for rows, dim in (3, 0), (9, 1), (27, 1), (5, 0), (6, 1), (28, 0), (3, 1):
+            x = torch.arange(2 * rows).reshape(rows, 2).float()
+            for op in lambda t: t.flip(dim), lambda t: t.cumsum(dim), lambda t: t.roll(1, dim):  # noqa: B023
+                assert torch.equal(op(x.to(device)).cpu(), op(x)), (rows, dim)
 
 
 def test_a_warm_start_needs_no_other_kernels_than_the_first(device):

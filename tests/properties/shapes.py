@@ -155,11 +155,11 @@ def shapes() -> st.SearchStrategy[list[int]]:
     return st.lists(st.sampled_from(LENGTHS), min_size=1, max_size=4).filter(lambda s: torch.Size(s).numel() <= MOST)
 
 
-def programs(most: int = 8) -> st.SearchStrategy[list[Step]]:
-    """Programs of up to `most` steps; an op is mostly of one of the last values."""
+def programs(least: int = 4, most: int = 10) -> st.SearchStrategy[list[Step]]:
+    """Programs of `least` to `most` steps; an op is mostly of one of the last values."""
     number = st.integers(0, 7)
     step = st.builds(Step, st.sampled_from(sorted(OPS)), st.sampled_from((-1, -1, -1, -2, 0)), number, number, number)
-    return st.lists(step, min_size=1, max_size=most)
+    return st.lists(step, min_size=least, max_size=most)
 
 
 def start(shape: list[int], device: str) -> Tensor:
