@@ -25,8 +25,10 @@ from ops_core.untraced import untraced
 
 log = logging.getLogger("lazy_backend.sized")
 
-# Traces of one structure: sizes of different classes (below and above a vector) need one each.
-MAX_TRACES = 8
+# Traces of one structure: sizes of different classes (below and above a vector) need one each, one that confirms it,
+# and one more for each number that was the same in both. `benchmarks.lengths` takes eleven; with 8 it had none left at
+# step 12, and compiled 40 more plans for one size each.
+MAX_TRACES = 24
 # Traces that may wait for a size that they foretell: more, and each is good for its own size only. A product of
 # sizes below a vector's has up to four classes that hold a size or two (with 2, lengths 9, 4, 3 ended the search).
 MAX_WAITING = 4
