@@ -190,9 +190,10 @@ class _Scheduler:
     def _multi(self, batch: _Batch) -> None:
         """Launches of a batch, as many sets of buffers at a time as the device has arguments for."""
         members = batch.members
-        shared = len({tuple(program.scalars) for _, program, _ in members}) == 1
+        columns = zip(*(program.scalars for _, program, _ in members), strict=True)
+        shared = tuple(len(set(each)) == 1 for each in columns)
+        sets = flat.set_count(len(members), batch.program, shared, self.caps)
         while members:
-            sets = flat.set_count(len(members), batch.program, shared, self.caps)
             now, members = members[:sets], members[sets:]
             key = (self.caps, "flat", sets, shared, batch.program.key())
             if key not in self.known.kernels:
@@ -205,9 +206,11 @@ class _Scheduler:
             chunk = flat.chunk_length(lengths, self.caps)
             args, last = [Arg("bytes", chunk, "i32")], []
             for number, length in enumerate(lengths):
-                own = arguments(now[min(number, len(now) - 1)][1], "i32")
-                last = [a for a in own if a.kind == "scalar"] if shared else []
-                args += [*own[: len(own) - len(last)], Arg("bytes", length, "i32")]
+                all = arguments(now[min(number, len(now) - 1)][1], "i32")
+                scalars = list(zip(all[len(all) - len(shared) :], shared, strict=True))
+                last = [a for a, same in scalars if same]
+                own = [*all[: len(all) - len(shared)], *(a for a, same in scalars if not same)]
+                args += [*own, Arg("bytes", length, "i32")]
             items = flat.local_size(self.caps)
             groups = sum(-(-length // chunk) for length in lengths)
             origins = sorted({n.origin for group, _, _ in now for n in group.nodes})

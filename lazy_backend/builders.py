@@ -49,6 +49,9 @@ LONGEST_S = 180.0
 # Characters of kernels that are built as one program. Larger ones gain little (60,000: 2.3 s for the 2.5 s above), and
 # whoever needs one of the kernels later loads them all.
 TOGETHER = 32_000
+# Characters that take as long as a program takes anyway (2.2 ms a thousand, 14 ms): fewer are no program of their own.
+# benchmarks: first step of examples/gpt.py, whose last dozen kernels are of a few lines each.
+LEAST = 6_000
 # Ops of a window that make a program (gpt.py: 205 and 49): no more processes are started ahead of need than it feeds.
 OPS_A_PROGRAM = 4
 # The first program of a process takes longer, since it loads the compiler: built before any is asked for, by language.
@@ -80,7 +83,8 @@ class Builder:
             if self._process is None or self._process.poll() is not None:
                 self._ready = False
                 self._process = subprocess.Popen(
-                    self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=pipes.environment(),
+                    self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                    env=pipes.environment(OPENBLAS_NUM_THREADS="1"),  # numpy's threads spin for 0.1 s when they start
                     process_group=0,  # Ctrl-C is the script's
                 )  # fmt: skip
 
@@ -168,7 +172,7 @@ def start(most: int) -> None:
 class Building:
     """Kernels of a plan, built from when they are asked for on, beside what the caller does until it needs them all.
 
-    A program takes some 20 ms whatever is in it (Intel's, Zen 5), so where processes build, several kernels are one:
+    A program takes some 14 ms whatever is in it (Intel's, Zen 5), so where processes build, several kernels are one:
     the 47 of examples/gpt.py take 2.5 s of processor time as 17 programs, 3.1 each by itself.
 
     `load(numbers, text, is_binary)` makes, in this process, the program of the kernels that were asked for as these.
@@ -259,10 +263,10 @@ class Building:
         return found[1]
 
     def _together(self, first: int) -> list[int]:
-        """Kernels for a program with this one: no more than leaves as much for each of the other processes."""
+        """Kernels for a program with this one: no more than leaves as much for each of the other processes, if much."""
         numbers, length = [first], self._length(first)
         left = length + sum(-found[0] for found in list(self._left.queue) if found != _END)
-        share = min(TOGETHER, left // len(self._threads))
+        share = min(TOGETHER, max(LEAST, left // len(self._threads)))
         while self._isolated and self._sources[first].header and (i := self._next()) is not None:
             if length + self._length(i) > share or not self._sources[i].header:
                 self._leave(i)

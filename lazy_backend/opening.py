@@ -55,9 +55,9 @@ def open_device() -> None:
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS
     from ops_core.shapes import register, register_fake
-    from ops_core.untraced import import_dynamo_when_it_is_used
+    from ops_core.unimported import import_when_used
 
-    import_dynamo_when_it_is_used()
+    import_when_used()
 
     _kept.append(register())
     register_fake()

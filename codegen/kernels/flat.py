@@ -46,32 +46,38 @@ def flatten(program: Program) -> tuple[Program, int] | None:
 
 @dataclass(frozen=True)
 class Flat:
-    """A flat program for `sets` sets of buffers. shared: all sets have the same run-time scalars."""
+    """A flat program for `sets` sets of buffers. shared: which run-time scalars are the same for all sets."""
 
     program: Program
     sets: int
-    shared: bool
+    shared: tuple[bool, ...]
 
     def build(self, name: str, caps: Any) -> str:
-        """The kernel. Arguments: the chunk length, each set's buffers, offsets, scalars and length; scalars that are
-        shared come last."""
+        """The kernel. Arguments: the chunk length, each set's buffers, offsets, own scalars and length; the scalars
+        that are shared come last."""
         program, cpu = self.program, bool(caps.is_cpu)
         items = local_size(caps)
         k = Builder(name, 32, (items, 1, 1) if items > 1 else None)
         chunk = k.arg("index")
-        sets = [(declare(k, program, [] if self.shared else None), k.arg("index")) for _ in range(self.sets)]
+        types = [dtype for _, dtype in program.scalars]
+        own = [dtype for dtype, shared in zip(types, self.shared, strict=True) if not shared]
+        sets = []
+        for _ in range(self.sets):
+            arguments = declare(k, program, [])
+            sets.append((arguments._replace(scalars=[k.arg(dtype) for dtype in own]), k.arg("index")))
         group = k.group_id(0)
-        (buffers, offsets, scalars), length = sets[0]
+        (buffers, offsets, picked), length = sets[0]
         first = k.const(0, "index")
         seen = (length + (chunk - 1)) // chunk
         for other, n in sets[1:]:
             later = group >= seen
             buffers = [k.select_buffer(later, b, a) for a, b in zip(buffers, other.buffers, strict=True)]
             offsets = [k.select(later, b, a) for a, b in zip(offsets, other.offsets, strict=True)]
-            scalars = [k.select(later, b, a) for a, b in zip(scalars, other.scalars, strict=True)]
+            picked = [k.select(later, b, a) for a, b in zip(picked, other.scalars, strict=True)]
             length, first = k.select(later, n, length), k.select(later, seen, first)
             seen = seen + (n + (chunk - 1)) // chunk
-        scalars = [k.arg(dtype) for _, dtype in program.scalars] if self.shared else scalars
+        rest = iter(picked)
+        scalars = [k.arg(dtype) if shared else next(rest) for dtype, shared in zip(types, self.shared, strict=True)]
         emitter = Emitter(k, program, ANY, Arguments(buffers, offsets, scalars))
         width = (caps.vector_bytes if cpu else GPU_VECTOR_BYTES) // element_bytes(program)
         lo = (group - first) * chunk
@@ -89,13 +95,14 @@ class Flat:
             emitter.store_all(self.program.stores)
 
 
-def set_count(members: int, program: Program, shared: bool, caps: Any) -> int:
+def set_count(members: int, program: Program, shared: tuple[bool, ...], caps: Any) -> int:
     """How many sets the kernel for `members` tensors has: few different counts, so that kernels are shared."""
-    scalars = len(program.scalars)
-    own = len(program.buffers) + len(program.offsets) + (0 if shared else scalars) + 1
-    arguments = min(caps.max_kernel_args, caps.max_arg_bytes // 8) - 1 - (scalars if shared else 0)
+    own = len(program.buffers) + len(program.offsets) + shared.count(False) + 1
+    arguments = min(caps.max_kernel_args, caps.max_arg_bytes // 8) - 1 - shared.count(True)
     most = max(1, min(MAX_SETS, arguments // own))
-    return most if members >= most else min(most, 1 << (members - 1).bit_length())
+    # One kernel for all launches: those of 53 tensors, of which 52 fit, have 32 sets each.
+    each = -(-members // -(-members // most))
+    return min(most, 1 << (each - 1).bit_length())
 
 
 def local_size(caps: Any) -> int:

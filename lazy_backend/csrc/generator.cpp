@@ -7,6 +7,8 @@
 
 #include <cstring>
 #include <deque>
+#include <mutex>
+#include <optional>
 
 #include "window.h"
 
@@ -92,14 +94,41 @@ PhiloxGenerator* PhiloxGenerator::clone_impl() const {
   return copy;
 }
 
+namespace {
+
+// The devices' default generators, as far as they were asked for, and the seed of those that will be.
+struct Defaults {
+  std::mutex mutex;
+  std::deque<at::Generator> generators;  // grows without moving
+  std::optional<uint64_t> seed;
+};
+
+Defaults& defaults() {
+  static auto* all = new Defaults;  // outlives every static
+  return *all;
+}
+
+}  // namespace
+
 const at::Generator& default_generator(c10::DeviceIndex device) {
-  static std::mutex mutex;
-  static auto* generators = new std::deque<at::Generator>;  // grows without moving; outlives every static
+  auto& [mutex, generators, seed] = defaults();
   std::lock_guard lock(mutex);
-  while (generators->size() <= static_cast<size_t>(device)) {
-    generators->push_back(at::make_generator<PhiloxGenerator>(static_cast<c10::DeviceIndex>(generators->size())));
+  while (generators.size() <= static_cast<size_t>(device)) {
+    generators.push_back(at::make_generator<PhiloxGenerator>(static_cast<c10::DeviceIndex>(generators.size())));
+    if (seed) {
+      generators.back().set_current_seed(*seed);
+    }
   }
-  return (*generators)[device];
+  return generators[device];
+}
+
+void seed_all(uint64_t seed) {
+  auto& all = defaults();
+  std::lock_guard lock(all.mutex);
+  all.seed = seed;
+  for (at::Generator& generator : all.generators) {
+    generator.set_current_seed(seed);
+  }
 }
 
 std::pair<uint64_t, uint64_t> philox_reserve(const at::Generator* generator, int device, uint64_t counters) {

@@ -48,6 +48,9 @@ class PhiloxGenerator final : public c10::GeneratorImpl {
 // The device's default generator; the reference lives as long as the process.
 const at::Generator& default_generator(c10::DeviceIndex device);
 
+// Seeds the default generators of all devices, those too that no driver has shown yet.
+void seed_all(uint64_t seed);
+
 // Takes `counters` counters from `generator` (null: the device's default one). Returns (seed, first counter).
 std::pair<uint64_t, uint64_t> philox_reserve(const at::Generator* generator, int device, uint64_t counters);
 

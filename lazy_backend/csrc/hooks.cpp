@@ -121,6 +121,7 @@ void init_hooks(py::module_& m) {
   m.def("device_count", open_driver, py::call_guard<py::gil_scoped_release>(),
         "Number of devices of the driver, which is opened if none is.");
   m.def("default_generator", [](int index) { return default_generator(resolve_device(static_cast<c10::DeviceIndex>(index))); });
+  m.def("seed_all", &seed_all);
   m.def("driver_opened", [] { return device_count() > 0; });
   m.def("device_properties", [](int index) {
     py::gil_scoped_release no_gil;

@@ -32,9 +32,8 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seeds every device's generator. `torch.manual_seed` calls it."""
-    for generator in default_generators:
-        generator.manual_seed(seed)
+    """Seeds every device's generator. `torch.manual_seed` calls it, also in scripts that use no device: opens none."""
+    _C.seed_all(torch.Generator().manual_seed(seed).initial_seed())
 
 
 def seed() -> None:

@@ -6,6 +6,8 @@ import pickle
 import pytest
 import torch
 
+from tests.integration.process import run_python
+
 
 def draw() -> torch.Tensor:
     return torch.rand(8, device="lazy").cpu()
@@ -20,6 +22,20 @@ def test_manual_seed():
         reseed(5)
         assert torch.equal(first, draw())
         assert torch.lazy.initial_seed() == 5
+
+
+def test_manual_seed_opens_no_driver():
+    """torch.manual_seed in a script of the CPU's opens no driver, and counts for the device if one is opened later."""
+    program = """
+import sys, torch
+from lazy_backend import _C
+torch.manual_seed(-5)
+print(_C.driver_opened(), torch.lazy.initial_seed() == torch.initial_seed() == 2**64 - 5, _C.driver_opened())
+first = torch.rand(8, device="lazy").cpu()
+torch.manual_seed(-5)
+print(torch.equal(first, torch.rand(8, device="lazy").cpu()))
+"""
+    assert run_python(program, {}).split() == ["False", "True", "True", "True"]
 
 
 def test_state_round_trip():
