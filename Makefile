@@ -37,6 +37,7 @@ $(BUILD): $(DEPS) setup.py examples/port_hostc/pyproject.toml $(CSRC)
 	@echo "== the C++ part (about a minute)"
 	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --verbose --editable .
 	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --editable examples/port_hostc
+	$(PY) -m compileall -q lazy_backend ops_core codegen device_sim  # pip does not, for a package that may be edited
 	@touch $@
 
 build: $(BUILD)  ## virtual environment and C++ part

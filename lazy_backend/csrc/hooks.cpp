@@ -22,7 +22,7 @@ namespace lazy {
 
 namespace {
 
-std::atomic<bool> in_child{false};  // in a child made by fork after the device was opened: no threads, no queue
+std::atomic<bool> in_child{false};  // in a child made by fork after the driver was asked: no threads, no queue
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
@@ -62,6 +62,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
   static c10::Device lazy_device(c10::DeviceIndex index) { return {c10::DeviceType::PrivateUse1, index}; }
 };
+
+void mark_children() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { in_child = true; });
+  TORCH_INTERNAL_ASSERT(registered == 0);
+}
 
 // torch lists the device types between which `tensor.data = other` (hence Module.to) may keep the tensor's identity;
 // PrivateUse1 is not among them. Lazy tensors are plain TensorImpls (all state lies with the storage), so it is sound.
@@ -103,10 +108,21 @@ int open_driver() {
     } catch (const py::error_already_set& error) {
       TORCH_CHECK(false, error.what());
     }
-    static const int registered = pthread_atfork(nullptr, nullptr, [] { in_child = true; });
-    TORCH_INTERNAL_ASSERT(registered == 0);
+    mark_children();
   }
   return device_count();
+}
+
+int count_devices() noexcept {
+  if (in_child || device_count() > 0) return in_child ? 0 : device_count();
+  py::gil_scoped_acquire gil;
+  try {
+    const int count = py::module_::import("lazy_backend.driver.discovery").attr("count")().cast<int>();
+    mark_children();  // the driver's library is loaded
+    return count;
+  } catch (const std::exception&) {
+    return 0;
+  }
 }
 
 void init_hooks(py::module_& m) {
@@ -120,6 +136,7 @@ void init_hooks(py::module_& m) {
         "Choose the process's driver by the address of its lazy_driver_api; once.");
   m.def("device_count", open_driver, py::call_guard<py::gil_scoped_release>(),
         "Number of devices of the driver, which is opened if none is.");
+  m.def("count_devices", &count_devices, py::call_guard<py::gil_scoped_release>(), "Number of devices; opens none.");
   m.def("default_generator", [](int index) { return default_generator(resolve_device(static_cast<c10::DeviceIndex>(index))); });
   m.def("seed_all", &seed_all);
   m.def("driver_opened", [] { return device_count() > 0; });

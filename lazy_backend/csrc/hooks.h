@@ -12,6 +12,10 @@ namespace lazy {
 // Takes the GIL on the first call only. Throws c10::Error, with what was tried, where no driver can be opened.
 int open_driver();
 
+// The driver's number of devices, of which none is opened; 0 where there is no driver. torch asks in scripts of the
+// CPU's too, at the first backward pass and in each step of an optimizer.
+int count_devices() noexcept;
+
 // In a child made by fork after the device was opened.
 bool forked();
 

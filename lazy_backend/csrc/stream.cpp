@@ -76,14 +76,7 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void uncheckedSetDevice(Device device) const noexcept override { tls_device = device.index(); }
 
-  // Must not throw: no driver means no devices.
-  DeviceIndex deviceCount() const noexcept override {
-    try {
-      return static_cast<DeviceIndex>(open_driver());
-    } catch (const std::exception&) {
-      return 0;
-    }
-  }
+  DeviceIndex deviceCount() const noexcept override { return static_cast<DeviceIndex>(count_devices()); }
 
   // Every dense dtype works, natively or through another.
   c10::DeviceCapability getDeviceCapability(Device) const override {

@@ -69,6 +69,11 @@ def select() -> Loaded:
     return load(selected())
 
 
+def count() -> int:
+    """How many devices the process's driver has, without opening any. Raises what is wrong with the driver."""
+    return select().open().device_count()
+
+
 _opening = threading.Lock()
 _opened = False
 

@@ -41,11 +41,8 @@ def index_of(device: Device) -> int:
 
 
 def device_count() -> int:
-    """How many devices the driver has; 0 where no driver can be opened."""
-    try:
-        return _C.device_count()
-    except RuntimeError:
-        return 0
+    """How many devices the driver has, none of which it opens; 0 where there is no driver."""
+    return _C.count_devices()
 
 
 def is_available() -> bool:

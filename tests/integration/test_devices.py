@@ -24,6 +24,28 @@ def test_accelerator_is_lazy():
     assert torch.float32 in torch.accelerator.get_device_capability("lazy")["supported_dtypes"]
 
 
+def test_scripts_of_the_cpu_open_no_driver():
+    """Training on the CPU counts devices (torch's autograd engine and optimizers ask) and opens none; then lazy works."""
+    program = """
+import torch
+from lazy_backend import _C
+def train(device):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 3, device=device)).square().sum().backward()
+        optimizer.step()
+    return model.weight.detach().cpu()
+expected = train("cpu")
+assert torch.accelerator.is_available() and torch.lazy.device_count() == 1 and not _C.driver_opened()
+torch.testing.assert_close(train("lazy"), expected)
+assert _C.driver_opened()
+"""
+    run_python(program, {})
+
+
 TWO_DEVICES = {"LAZY_DRIVER": "simgpu", "LAZY_SIM_SET": "devices=2"}
 
 
