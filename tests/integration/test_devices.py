@@ -25,7 +25,7 @@ def test_accelerator_is_lazy():
 
 
 def test_scripts_of_the_cpu_open_no_driver():
-    """Training on the CPU counts devices (torch's autograd engine and optimizers ask) and opens none; then lazy works."""
+    """Training on the CPU counts devices (autograd and optimizers ask torch) and opens none; the device works after."""
     program = """
 import torch
 from lazy_backend import _C
