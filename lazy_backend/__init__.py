@@ -24,6 +24,10 @@ _HOMES = {
 }
 
 
+# Composites that make a tensor and then look at its memory: the host's. Recorded before there is any tensor.
+_FACTORIES = ("aten.kaiser_window.default", "aten.kaiser_window.periodic", "aten.kaiser_window.beta")
+
+
 def _autoload() -> None:
     """Called by `import torch`: registers the device. Must stay cheap (under 100 ms)."""
     from lazy_backend import _C, config, logs, torch_lazy
@@ -34,6 +38,9 @@ def _autoload() -> None:
     _C.add_library_folders(_library_folders())
     _C.register_ops()
     _C.register_graphs()
+    _C.record_overloads([name.removeprefix("aten.").removesuffix(".default") for name in _FACTORIES])
+    for name in _FACTORIES:
+        _C.mark_host(name)
     _C.set_window(int(config.WINDOW.get()))
     _C.set_fallback(str(config.FALLBACK.get()))
     atexit.register(_C.stop)

@@ -14,12 +14,9 @@ from lazy_backend.driver import discovery
 # gradient, for which DTensor has no rule; its parts fuse as well. clone is how conjugate and negative views are
 # resolved: its copy_ looks at their bits.
 _NOT_RECORDED = frozenset({"aten._to_copy.default", "aten._to_copy.out", "aten.linear.default", "aten.clone.default"})
-# The host's: windows that torch serves through kernels outside the dispatcher, what makes quantized tensors, which the
-# device then refuses, and composites that read their operands' memory as if it were the host's.
+# The host's, beside `lazy_backend._FACTORIES`: what makes quantized tensors, which the device then refuses, and
+# composites that read their operands' memory as if it were the host's.
 _ON_HOST = (
-    "aten.kaiser_window.default",
-    "aten.kaiser_window.periodic",
-    "aten.kaiser_window.beta",
     "aten.quantize_per_channel.default",
     "aten.quantize_per_tensor.default",
     "aten.quantize_per_tensor_dynamic.default",

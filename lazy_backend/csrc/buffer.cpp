@@ -22,7 +22,7 @@ uint64_t reserve_address(uint64_t nbytes) {
 
 struct DeferredAllocator final : DeviceMemory {
   c10::DataPtr allocate(size_t nbytes) override {
-    const int device = current_device();
+    const int device = resolve_device(-1);
     auto buffer = c10::make_intrusive<Buffer>(device, nbytes);
     auto* raw = buffer.release();
     return {reinterpret_cast<void*>(raw->address), raw, &storage_died,

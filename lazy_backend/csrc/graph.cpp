@@ -39,7 +39,7 @@ class Graph final : public at::GraphImplInterface {
   // Of whichever thread: a device has one order of work.
   void capture_begin(at::MempoolId_t pool, at::GraphCaptureMode) override {
     TORCH_CHECK(state_ == kEmpty, "this graph has been captured already; reset() it first");
-    device_ = current_device();
+    device_ = resolve_device(-1);
     static std::atomic<uint64_t> pools{0};
     pool_ = pool.first || pool.second ? pool : at::MempoolId_t{0, ++pools};
     begin_capture(device_, &jobs_);

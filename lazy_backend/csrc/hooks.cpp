@@ -154,7 +154,7 @@ void init_hooks(py::module_& m) {
     std::vector<std::pair<std::string, int64_t>> rows;
     {
       py::gil_scoped_release no_gil;
-      synchronize(index);
+      synchronize(resolve_device(static_cast<c10::DeviceIndex>(index)));
       rows = allocator(index).stats().flatten();
     }
     py::dict result;
@@ -167,7 +167,7 @@ void init_hooks(py::module_& m) {
     std::vector<Holding> live;
     {
       py::gil_scoped_release no_gil;
-      synchronize(index);
+      synchronize(resolve_device(static_cast<c10::DeviceIndex>(index)));
       live = holdings(index);
     }
     py::list rows;
@@ -175,18 +175,20 @@ void init_hooks(py::module_& m) {
     return rows;
   }, "(line, bytes, tensors) of what lives on the device, the largest first.");
   m.def("reset_peak_memory_stats", [](int index) {
-    synchronize(index);
+    synchronize(resolve_device(static_cast<c10::DeviceIndex>(index)));
     allocator(index).reset_peak_stats();
   }, py::call_guard<py::gil_scoped_release>());
   m.def("reset_accumulated_memory_stats", [](int index) {
-    synchronize(index);
+    synchronize(resolve_device(static_cast<c10::DeviceIndex>(index)));
     allocator(index).reset_accumulated_stats();
   }, py::call_guard<py::gil_scoped_release>());
   m.def("empty_cache", [](int index) {
-    synchronize(index);
+    synchronize(resolve_device(static_cast<c10::DeviceIndex>(index)));
     allocator(index).empty_cache();
   }, py::call_guard<py::gil_scoped_release>());
-  m.def("set_memory_limit", [](int index, uint64_t bytes) { allocator(index).set_limit(bytes); },
+  m.def("set_memory_limit", [](int index, uint64_t bytes) {
+    allocator(resolve_device(static_cast<c10::DeviceIndex>(index))).set_limit(bytes);
+  },
         py::call_guard<py::gil_scoped_release>());
 }
 

@@ -208,7 +208,7 @@ struct Stubs final : torch::profiler::impl::ProfilerStubs {
 
   bool enabled() const override { return true; }
   void record(c10::DeviceIndex* device, Event* event, int64_t* cpu_ns) const override {
-    const c10::DeviceIndex index = current_device();
+    const c10::DeviceIndex index = resolve_device(-1);
     if (device != nullptr) *device = index;
     if (cpu_ns != nullptr) *cpu_ns = host_ns();
     *event = submit_marker(index);

@@ -188,7 +188,7 @@ void push_value(Call& call, const OpEntry& op, const c10::IValue& v, const c10::
     const auto device = v.toDevice();
     call.code.push_back(kDevice);
     call.code.push_back(device.index());
-    if (device.is_privateuseone()) call.device = device.has_index() ? device.index() : current_device();
+    if (device.is_privateuseone()) call.device = resolve_device(device.index());
   } else if (v.isString()) {
     call.code.push_back(kString);
     call.code.push_back(intern(v.toStringRef()));
@@ -465,7 +465,7 @@ void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
       push_value(call, op, args[i], plain(*schema[i].type()), op.static_arg[i] || is_default(schema[i], args[i]));
   };
   encode();
-  if (call.device < 0) call.device = current_device();
+  if (call.device < 0) call.device = resolve_device(-1);
 
   const auto hash = [&] {
     Hash h;

@@ -305,3 +305,18 @@ print(time.process_time() - start)
 """
     best = min(float(run_python(timed, {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})) for _ in range(3))
     assert best < 0.1
+
+
+@pytest.mark.parametrize("first", [
+    "torch.ops.aten.kaiser_window.beta(5, True, 12.0, device='lazy').cpu()",
+    "torch.ops.aten.tril_indices(3, 3, device='lazy').cpu()",
+    "torch.lazy.memory_stats()",
+    "torch.lazy.Event().record()",
+    "torch.lazy.get_device_properties()",
+    "torch.UntypedStorage(8, device='lazy')",
+    "torch.Generator('lazy')",
+])  # fmt: skip
+def test_whatever_comes_first_opens_the_driver(first):
+    """Anything that needs a device opens the driver, also after it was only counted."""
+    program = f"import torch; torch.lazy.device_count(); {first}; assert torch.lazy.is_initialized()"
+    run_python(program, {})
