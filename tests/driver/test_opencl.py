@@ -121,6 +121,13 @@ def test_a_build_error_holds_the_compilers_words(device):
         device.program_load(b"__kernel void k(__global float *x) { x[0] = undeclared; }", False, "")
 
 
+def test_a_program_may_call_what_the_first_build_leaves_away(device):
+    """Intel's functions of subgroups are in a header that generated kernels go without."""
+    if not device.properties().vendor.startswith("Intel"):
+        pytest.skip("another vendor's")
+    device.program_load(b"__kernel void f(__global float *a) { a[0] = sub_group_reduce_add(a[0]); }", False, "")
+
+
 def test_a_broken_binary_is_refused(device):
     with pytest.raises(errors.BuildFailed):
         device.program_load(b"no binary", True, "")

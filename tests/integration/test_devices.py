@@ -39,7 +39,7 @@ def train(device):
         optimizer.step()
     return model.weight.detach().cpu()
 expected = train("cpu")
-assert torch.accelerator.is_available() and torch.lazy.device_count() == 1 and not _C.driver_opened()
+assert torch.accelerator.is_available() and torch.lazy.device_count() and not _C.driver_opened()
 torch.testing.assert_close(train("lazy"), expected)
 assert _C.driver_opened()
 """

@@ -6,4 +6,5 @@ import torch
 
 @pytest.fixture(autouse=True, scope="session")
 def opened() -> None:
-    torch.lazy.init()
+    if torch.lazy.is_available():
+        torch.lazy.init()
