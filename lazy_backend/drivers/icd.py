@@ -31,12 +31,16 @@ def _wheel_library(package: str, name: str) -> Path | None:
     return next((path for path in found if path.exists()), None)
 
 
+def _pyopencl() -> Path | None:
+    """The folder of the package, found without importing it."""
+    spec = find_spec("pyopencl")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
 def _pyopencl_libraries(prefix: str) -> list[Path]:
     """Shared libraries that wheels put beside pyopencl (its ICD loader, PoCL)."""
-    spec = find_spec("pyopencl")  # finds without importing
-    if spec is None or spec.origin is None:
+    if not (package := _pyopencl()):
         return []
-    package = Path(spec.origin).parent
     return sorted(
         path for folder in (package / ".libs", package.parent / "pyopencl.libs") for path in folder.glob(prefix)
     )
@@ -70,6 +74,9 @@ def vendors_folder() -> Path:
 def set_vendors() -> None:
     """Point the ICD loader at our folder, unless the user has chosen one. Before the loader's first call."""
     os.environ.setdefault("OCL_ICD_VENDORS", f"{vendors_folder()}/")
+    if package := _pyopencl():
+        # The loader in its wheel is patched to read this, and ends the process where it is not set.
+        os.environ.setdefault("PYOPENCL_HOME", str(package))
 
 
 def loader() -> str | None:

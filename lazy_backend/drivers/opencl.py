@@ -1,4 +1,4 @@
-"""The OpenCL driver: pyopencl finds and ranks the devices, `_opencl` (C++, lazy_driver.h) does all the work.
+"""The OpenCL driver: devices found and ranked, for `_opencl` (C++, lazy_driver.h), which does all the work.
 
 LAZY_OPENCL_PLATFORM=substring of a platform's, vendor's or device's name picks; LAZY_OPENCL_SVM=0 uses buffers
 even where shared virtual memory is there.
@@ -10,17 +10,18 @@ import ctypes
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lazy_backend.driver.errors import Unsupported
 
 from . import icd
+from .listing import Device, devices
 
 
 class Candidate(NamedTuple):
     """One OpenCL device. rank: smaller is preferred; problem: why it cannot be used, or empty."""
 
-    device: Any
+    device: Device
     platform: str
     name: str
     kind: str
@@ -37,31 +38,14 @@ _FPGA_EMULATION = "fpga"  # Intel's emulator offers itself as an accelerator
 def candidates() -> list[Candidate]:
     """Every OpenCL device of this machine, the preferred first. Empty where there is no platform."""
     icd.set_vendors()
-    import pyopencl as cl
-
-    try:
-        platforms = cl.get_platforms()
-    except cl.Error:  # a loader without platforms calls that an error
-        return []
-    kinds = {cl.device_type.GPU: "gpu", cl.device_type.ACCELERATOR: "accelerator", cl.device_type.CPU: "cpu"}
     found = {}  # by id: a driver that two .icd files name is listed twice
-    for platform in platforms:
-        try:
-            devices = platform.get_devices()
-        except cl.Error:
-            continue
-        for device in devices:
-            kind = next((name for bit, name in kinds.items() if device.type & bit), "other")
-            rank = next(
-                (i for i, (k, p) in enumerate(PREFERENCE) if k == kind and p in platform.name.lower()), len(PREFERENCE)
-            )
-            found[device.int_ptr] = Candidate(
-                device, platform.name.strip(), device.name.strip(), kind, rank, _problem(device)
-            )
+    for d in devices(icd.loader() or ""):
+        fits = (i for i, (k, p) in enumerate(PREFERENCE) if k == d.kind and p in d.platform.lower())
+        found[d.id] = Candidate(d, d.platform, d.name, d.kind, next(fits, len(PREFERENCE)), _problem(d))
     return sorted(found.values(), key=lambda c: (bool(c.problem), c.rank))
 
 
-def _problem(device: Any) -> str:
+def _problem(device: Device) -> str:
     if _FPGA_EMULATION in device.name.lower():
         return "emulates an FPGA"
     if not device.compiler_available:
@@ -69,7 +53,7 @@ def _problem(device: Any) -> str:
     if not device.available:
         return "is not available"
     if not device.version.startswith("OpenCL ") or float(device.version.split()[1]) < 2:
-        return f"is {device.version.strip()}, older than 2.0"
+        return f"is {device.version}, older than 2.0"
     return ""
 
 
@@ -98,10 +82,10 @@ def choose(found: list[Candidate], wanted: str = "") -> tuple[list[Candidate], s
 def chosen(found: list[Candidate], wanted: str = "") -> tuple[list[Candidate], str, list[Candidate]]:
     """What `choose` chooses among those that can build a program; and all, with what is wrong with the others."""
     while True:
-        devices, reason = choose(found, wanted)
-        if not devices or not (problem := refusal(devices[0])):
-            return devices, reason, found
-        found = [c._replace(problem=problem) if c.platform == devices[0].platform else c for c in found]
+        best, reason = choose(found, wanted)
+        if not best or not (problem := refusal(best[0])):
+            return best, reason, found
+        found = [c._replace(problem=problem) if c.platform == best[0].platform else c for c in found]
 
 
 # Platforms whose compiler may be older than the processor: PoCL 3.0 (LLVM 14) builds nothing on Zen 5. Others take
@@ -116,7 +100,7 @@ def refusal(candidate: Candidate) -> str:
     import pyopencl as cl
 
     try:
-        cl.Program(cl.Context([candidate.device]), "__kernel void nothing(void) {}").build()
+        cl.Program(cl.Context([cl.Device.from_int_ptr(candidate.device.id)]), "__kernel void nothing(void) {}").build()
     except cl.Error as error:
         said = next((line for line in str(error).splitlines() if "error" in line), "its compiler fails")
         return f"builds nothing here ({said.strip()})"
@@ -136,13 +120,13 @@ def library() -> Path:
 
 def driver() -> str:
     """Entry point: chooses devices and configures the C++ driver. Raises `Unsupported` where there is none."""
-    devices, reason, _ = chosen(candidates(), os.environ.get("LAZY_OPENCL_PLATFORM", ""))
-    if not devices:
+    best, reason, _ = chosen(candidates(), os.environ.get("LAZY_OPENCL_PLATFORM", ""))
+    if not best:
         raise Unsupported(reason)
     configure = ctypes.CDLL(str(library())).lazy_opencl_configure
     configure.argtypes = (ctypes.c_char_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
     loader = icd.loader() or ""
-    ids = (ctypes.c_void_p * len(devices))(*(c.device.int_ptr for c in devices))
-    if configure(loader.encode(), len(devices), ids, os.environ.get("LAZY_OPENCL_SVM", "1") != "0"):
+    ids = (ctypes.c_void_p * len(best))(*(c.device.id for c in best))
+    if configure(loader.encode(), len(best), ids, os.environ.get("LAZY_OPENCL_SVM", "1") != "0"):
         raise Unsupported(f"the OpenCL loader {loader!r} cannot be used; it must offer OpenCL 2.0")
     return str(library())
