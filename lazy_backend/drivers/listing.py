@@ -16,7 +16,7 @@ _KINDS = {1 << 1: "cpu", 1 << 2: "gpu", 1 << 3: "accelerator"}
 
 
 class Device(NamedTuple):
-    """What the choice of a device asks for. id: its cl_device_id in this process; kind: cpu, gpu, accelerator, other."""
+    """What a choice asks for. id: its cl_device_id in this process; kind: cpu, gpu, accelerator or other."""
 
     id: int
     platform: str

@@ -7,7 +7,7 @@ import pytest
 from codegen import mlir
 from codegen.builder import Builder
 from codegen.dialects import language
-from codegen.printer import print_kernel, print_source
+from codegen.printer import LONG_CHAIN, print_kernel, print_source
 
 
 def source(k: Builder, dialect: str = "opencl") -> str:
@@ -44,10 +44,25 @@ def test_scale_in_mlir() -> None:
     )
 
 
+@pytest.mark.parametrize("products, whole", [(LONG_CHAIN - 1, True), (LONG_CHAIN, False)])
+def test_only_long_chains_of_scalars_are_for_a_compiler_to_put_side_by_side(products: int, whole: bool) -> None:
+    """Philox, whose 64-bit products are on scalars: not the products of an index, nor a few"""
+    k = Builder("chain", index_bits=64)
+    x = k.buffer("i64")
+    i = k.global_id(0)
+    value = k.load(x, i * i)
+    for _ in range(products):
+        value = value * value
+    k.store(x, i, value)
+    made = print_source(k.finish(), "opencl")
+    assert made.whole == whole == ("WHOLE" in made.kernel)
+
+
 def test_scale_in_opencl() -> None:
     assert (
         source(scale())
         == """\
+WHOLE
 __kernel void scale(const __global float *restrict a0, __global float *a1, long a2, float a3)
 {
     long v1 = get_global_id(0);
@@ -136,6 +151,7 @@ def test_loop_local_memory_and_vectors_in_opencl() -> None:
         printed[printed.index("__attribute__((reqd") :]
         == """\
 __attribute__((reqd_work_group_size(16, 1, 1)))
+WHOLE
 __kernel void rows(const __global ushort *restrict a0, __global ushort *a1)
 {
     __local float l0[16];
