@@ -358,6 +358,12 @@ def _(p: Printer, op: Any) -> None:
 # Control
 
 
+# Lines of a loop from which on a compiler is not to look whether it could unroll it: kernels are written with as many
+# vectors side by side as pay. examples/gpt.py's programs take 2.04 s of processor time to build in place of 2.27 (Zen
+# 4; 40 lines: 2.02, 160: 2.11), where a copy of 1 MB takes up to twice as long if no loop may be unrolled.
+LONG_LOOP = 100
+
+
 @rule("scf.for")
 def _(p: Printer, op: Any) -> None:
     low, high, step, *init = op.operands
@@ -367,11 +373,14 @@ def _(p: Printer, op: Any) -> None:
         p.define(argument, p[value])
         p.names[result] = p.names[argument]
     name, t = p.new(iv, "i"), p.ctype(iv)
-    if "unroll" in op.attributes:
+    if unrolled := "unroll" in op.attributes:
         p.line(p.lang.unroll)
+    start = len(p.out)
     p.line(f"for ({t} {name} = {p[low]}; {name} < {p[high]}; {name} += {p[step]}) {{")
     p.nested(block)
     p.line("}")
+    if p.lang.rolled and not unrolled and len(p.out) - start > LONG_LOOP:
+        p.out.insert(start, f"{p.indent}{p.lang.rolled}\n")
 
 
 @rule("scf.if")

@@ -83,6 +83,7 @@ class Language:
     separate = "SEPARATE;"
     scope: ClassVar[tuple[str, str]] = ("", "")  # what begins and ends a block of some length; {}: a label
     unroll = "#pragma unroll"
+    rolled = ""  # precedes a loop that is not to be unrolled
     long_suffix = "ul"
     unsigned_names: ClassVar[dict[str, str]] = {"i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}
     signed_names: ClassVar[dict[str, str]] = {"i1": "int", "i8": "char", "i16": "short", "i32": "int", "i64": "long"}

@@ -14,9 +14,8 @@ INT64_ATOMICS = (
 )
 # Intel's CPU runtime puts work-items side by side into vectors. Where most use vectors and some a loop, that undoes the
 # vectors: a five-point stencil over rows of 766 floats, whose last 14 a loop computes, took 968 us instead of 98 (768 x
-# 768). Kernels without such a tail are a tenth slower with it (batch norms of the CNN demo).
-# A work item that is its group has none beside it, and the runtime still spends a third of its build on trying (the 18
-# products and the attention of examples/gpt.py: 7.0 s of processor time instead of 4.9).
+# 768). It also spends a third of a build on trying (the 18 products and the attention of examples/gpt.py: 7.0 s of
+# processor time instead of 4.9). `printer.LONG_CHAIN` says for which kernels that pays.
 WHOLE = (
     "#if defined(cl_intel_required_subgroup_size) && defined(LAZY_ON_CPU)",
     "#define WHOLE __attribute__((intel_reqd_sub_group_size(1)))",
@@ -49,9 +48,11 @@ SCOPE = (
     "#if defined(__clang__) && defined(LAZY_ON_CPU)",
     "#define ENTER(label) if (0) goto label;",
     "#define LEAVE(label) label:;",
+    "#define ROLLED __attribute__((opencl_unroll_hint(1)))",
     "#else",
     "#define ENTER(label)",
     "#define LEAVE(label)",
+    "#define ROLLED",
     "#endif",
 )
 
@@ -89,6 +90,7 @@ class OpenCL(Language):
     header = header()
     whole = "WHOLE\n"
     scope = ("ENTER({})", "LEAVE({})")
+    rolled = "ROLLED"
 
     def shuffle(self, x: str, y: str, lanes: list[int], width: int, t: Type) -> str:
         """Lanes picked from x followed by y, `width` lanes each."""
