@@ -73,6 +73,8 @@ def _compile(window: dict) -> dict:
             for _ in range(background.built(window)):
                 _C.count_built()
             return plan
+        if not profile.active and (rung := background.filled(window)):
+            return rung
     if config.COMPILE.get() == "sync":
         builders.expect(window["structure"], len(window["nodes"]))
     from lazy_backend import compiler

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from lazy_backend import _C, cache, identity, pipes
+from lazy_backend.driver import abi
 
 log = logging.getLogger("lazy_backend.compile")
 tuning_log = logging.getLogger("lazy_backend.tuning")
@@ -144,6 +145,28 @@ def op_by_op(window: dict[str, Any], step: str) -> dict[str, Any]:
     """A plan of host steps: "interpret" for this one run, until there are kernels, "host" for want of any, for good."""
     steps = [(step, i) for i in range(len(window["nodes"]))]
     return {"pieces": [], "temps": [], "steps": steps, "checks": [], "once": step == "interpret"}
+
+
+# Structures of fills that the host has made once. As many as the compiler keeps.
+_filled: set[str] = set()
+MAX_FILLED = 512
+_FILLS = frozenset({"aten.zero_.default", "aten.fill_.Scalar"})
+
+
+def filled(window: dict[str, Any]) -> dict[str, Any] | None:
+    """What an optimizer's state or the like runs as when it comes for the first time, which is often the last.
+
+    The host fills it, before a compiler is imported and its processes start (0.5 s of processor time) for a kernel.
+    """
+    nodes = window["nodes"]
+    if window["structure"] in _filled or len(nodes) < _C.FILLS_APART or any(node[0] not in _FILLS for node in nodes):
+        return None
+    if not abi.unpack(abi.Properties.from_buffer_copy(_C.device_properties(window["device"]))).host_visible:
+        return None
+    if len(_filled) >= MAX_FILLED:
+        _filled.clear()
+    _filled.add(window["structure"])
+    return op_by_op(window, "interpret")
 
 
 def rung(window: dict[str, Any]) -> dict[str, Any] | None:

@@ -162,9 +162,6 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
         archive.recording.take(source, plan)
         return plan
     if explain.captured is None:
-        if not profile.active and family.compiled == 0 and made_once(window):
-            family.compiled += 1
-            return background.op_by_op(source, "interpret")
         if family.rare(source["generic_runs"]) and family.varying <= interpretable(window):
             return compiled(source, window, family, generic=True)
         if config.COMPILE.get() == "async" and (host := interpretable(window)) and background.takes(source):
@@ -355,12 +352,6 @@ def interpretable(window: Window) -> frozenset[int]:
     if not capabilities(window.device).host_visible:
         return frozenset()
     return frozenset(i for i, node in enumerate(window.nodes) if not on_device_only(node))
-
-
-def made_once(window: Window) -> bool:
-    """Whether the window is an optimizer's state or the like: the host fills it before a kernel is built (0.2 s)."""
-    fills = all(node.op in ("aten.zero_.default", "aten.fill_.Scalar") for node in window.nodes)
-    return fills and len(window.nodes) >= _C.FILLS_APART and capabilities(window.device).host_visible
 
 
 def on_device_only(node: WindowNode) -> bool:
