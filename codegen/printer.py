@@ -62,7 +62,7 @@ def some_branch(block: Any) -> bool:
 
 # Scalar products of 64 bits, which indices are not, from which on it pays that a compiler puts work-items side by side
 # into vectors: Philox has 20 for four lanes (random numbers 2.9 times as fast, dropout 1.8). Nothing else of 95 ops
-# gained, a sum of integers took four times as long, and builds take 15 % longer (docs/performance.md, "Builds").
+# gained, a sum of integers took four times as long, and builds take a fifth longer (docs/performance.md, "Zen 4").
 LONG_CHAIN = 10
 
 
