@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from lazy_backend import _C
+from lazy_backend.compiler import capabilities
 
 
 def test_inplace_ops_return_their_argument(device):
@@ -209,4 +210,5 @@ def test_an_optimizers_tensors_share_what_is_the_same_for_all(device):
     values, launched = train(device)
     torch.testing.assert_close(values, train("cpu")[0], rtol=1e-5, atol=1e-6)
     if device != "cpu" and _C.window() > 8:
-        assert launched[1:] == [1, 1]
+        room = capabilities(0).max_kernel_args  # ten a tensor: PoCL has 128
+        assert launched[1:] == [1, 1] if room >= 450 else max(launched[1:]) <= 450 // room
