@@ -176,7 +176,8 @@ def test_powers_in_vectors_of_any_mixture(fn: str, place: str) -> None:
         exact = getattr(np, fn)(x.astype(np.float64))
     alone = apply(place, fn, x)
     assert ulps(alone, exact).max() <= BOUNDS[fn]
-    for width in (4, 8, 16):
+    # PoCL 3 crashes on 512-bit vectors where it builds for a processor that it does not know to have them.
+    for width in (4, 8) if place == "Portable" else (4, 8, 16):
         assert np.array_equal(apply(place, fn, x, width=width), alone, equal_nan=True), width
 
 
