@@ -205,6 +205,14 @@ class Builder:
             return folded
         return self.emit(rule, *values) if isinstance(rule, str) else rule(self, *values)
 
+    def multiply_add(self, *operands: Operand) -> V:
+        """a * b + c, for a term of a sum: floats are rounded once or twice, whichever the language is quicker at."""
+        a, b, c = self._alike(*operands)
+        if scalar.kind(c.dtype) != "f":
+            return a * b + c
+        type = mlir_type(c.dtype, c.width)
+        return self._value(f"math.fma {a.name}, {b.name}, {c.name} fastmath<contract> : {type}", c.dtype, c.width)
+
     def emit(self, op: str, *values: V) -> V:
         """One MLIR operation whose operands all have the type of the first."""
         first = values[0]

@@ -44,7 +44,7 @@ def infix(operator: str, signed: bool = False) -> Rule:
     return print_infix
 
 
-def builtin(fn: str) -> Rule:
+def builtin(fn: str) -> Callable[[Printer, Any], str]:
     """A function that every language has, lane by lane on vectors."""
 
     def print_builtin(p: Printer, op: Any) -> str:
@@ -77,12 +77,18 @@ for _name, _operator in {"divsi": "/", "remsi": "%", "shrsi": ">>"}.items():
     RULES[f"arith.{_name}"] = infix(_operator, signed=True)
 for _name, _function in {
     "arith.remf": "fmod", "math.absf": "fabs", "math.floor": "floor", "math.ceil": "ceil", "math.trunc": "trunc",
-    "math.roundeven": "rint", "math.round": "round", "math.sqrt": "sqrt", "math.fma": "fma",
+    "math.roundeven": "rint", "math.round": "round", "math.sqrt": "sqrt",
     "math.copysign": "copysign",
 }.items():  # fmt: skip
     RULES[_name] = builtin(_function)
 for _name in (*MATH, "powf"):
     RULES.setdefault(f"math.{_name}", library(_name))
+
+
+@rule("math.fma")
+def _(p: Printer, op: Any) -> str:
+    loose = "contract" in str(op.attributes["fastmath"]) and p.type(op.results[0]).width > 1
+    return builtin(p.lang.multiply_add if loose else "fma")(p, op)
 
 
 @rule("func.call")

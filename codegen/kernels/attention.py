@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes, store_row
-from codegen.kernels.contraction import fma
 from codegen.kernels.step import Step, Steps
 from codegen.mathlib.exponential import EXP2
 from codegen.mathlib.table import nearest, polynomial
@@ -128,7 +127,7 @@ def multiply(
     with k.for_(*bounds, init=init) as loop:
         vectors = b(loop.iv)
         sums = iter(loop.args)
-        loop.yield_(*[fma(k, x, y, next(sums)) for x in [a(r, loop.iv) for r in range(rows)] for y in vectors])
+        loop.yield_(*[k.multiply_add(x, y, next(sums)) for x in [a(r, loop.iv) for r in range(rows)] for y in vectors])
     return loop.results
 
 
@@ -144,7 +143,7 @@ def power(k: Builder, x: V) -> V:
     """2^x for x <= 0, within 2 ulp; 0 below the normal numbers, where a weight no longer counts."""
     whole, n = nearest(k, x, 1.0)
     r = x - whole
-    mantissa = k.bitcast(fma(k, r, polynomial(k, r, EXP2), k.const(1.0, "f32", x.width)), "i32")
+    mantissa = k.bitcast(k.map("fma", r, polynomial(k, r, EXP2), k.const(1.0, "f32", x.width)), "i32")
     return k.select(x < -126.0, 0.0, k.bitcast(mantissa + (n << 23), "f32"))
 
 
@@ -281,7 +280,7 @@ def masked(
         if read_bias:
             bias = read_bias([*here, i, start], 3 if keys.width > 1 else None, keys.width)
             scaled = k.const(LOG2_E, "f32", keys.width)
-            scores = k.select(bias, scores, -math.inf) if spec.boolean else fma(k, bias, scaled, scores)
+            scores = k.select(bias, scores, -math.inf) if spec.boolean else k.multiply_add(bias, scaled, scores)
         seen = keys.fresh(k, number, v)
         if spec.causal:
             past = start + k.iota(keys.width) <= i
@@ -303,7 +302,7 @@ def soften(
     for v, w in enumerate(weights):
         k.store(scratch["p"], r * keys.block + v * keys.width, w)
     total = k.reduce("add", fold(k, "add", weights))
-    k.store(scratch["sum"], at, fma(k, k.load(scratch["sum"], at), factor, total))
+    k.store(scratch["sum"], at, k.multiply_add(k.load(scratch["sum"], at), factor, total))
     k.store(scratch["top"], at, top)
     with k.if_(top != old):
         so_far = [k.load(scratch["out"], at * depth + offset, width) for offset in offsets]

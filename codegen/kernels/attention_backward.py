@@ -35,7 +35,6 @@ from codegen.kernels.attention import (
     score_tile,
 )  # fmt: skip
 from codegen.kernels.blocks import at_most, lanes, store_row
-from codegen.kernels.contraction import fma
 from codegen.kernels.step import Step, Steps
 from ops_core.sizes import multiple
 
@@ -191,11 +190,11 @@ def row_dot(k: Builder, a: Read, b: Read, index: Sequence[V], count: int, caps: 
     along = 3 if width > 1 else None
     with k.for_(0, count // width, init=[k.const(0.0, "f32", width)]) as loop:
         at = [*index, loop.iv * width]
-        loop.yield_(fma(k, a(at, along, width), b(at, along, width), loop.args[0]))
+        loop.yield_(k.multiply_add(a(at, along, width), b(at, along, width), loop.args[0]))
     total = k.reduce("add", loop.results[0])
     with k.for_(count // width * width, count, init=[total]) as loop:
         at = [*index, loop.iv]
-        loop.yield_(fma(k, a(at), b(at), loop.args[0]))
+        loop.yield_(k.multiply_add(a(at), b(at), loop.args[0]))
     return loop.results[0]
 
 

@@ -84,8 +84,3 @@ class Output(NamedTuple):
             return lambda batch, i, j, acc, width=1: store(batch, j, i, acc, width)
 
         return Output(bind, 1 - self.contiguous, again=self.again)
-
-
-def fma(k: Builder, a: V, b: V | float, c: V) -> V:
-    """a * b + c, with one rounding for floats; scalars are broadcast."""
-    return k.map("fma", a, b, c) if c.dtype in ("f32", "f64") else k.map("add", k.map("mul", a, b), c)

@@ -14,7 +14,6 @@ from typing import Any
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.blocks import transpose
-from codegen.kernels.contraction import fma
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.rows import geometry, group_size, locate
 from codegen.kernels.step import Step, Steps
@@ -130,9 +129,12 @@ def _prime(k: Builder, x: Sequence[Number], sign: float) -> list[Number]:
         (re, im), (across, across_i) = x[0], (differences[0][part] * (sign * math.sin(angles[0])) for part in range(2))
         for i, angle in enumerate(angles):
             cos, sin = math.cos(angle), sign * math.sin(angle)
-            re, im = fma(k, sums[i][0], cos, re), fma(k, sums[i][1], cos, im)
+            re, im = k.multiply_add(sums[i][0], cos, re), k.multiply_add(sums[i][1], cos, im)
             if i:
-                across, across_i = fma(k, differences[i][0], sin, across), fma(k, differences[i][1], sin, across_i)
+                across, across_i = (
+                    k.multiply_add(differences[i][0], sin, across),
+                    k.multiply_add(differences[i][1], sin, across_i),
+                )
         out[j], out[n - j] = (re - across_i, im + across), (re + across_i, im - across)
     return out
 
@@ -149,4 +151,4 @@ def _turned(k: Builder, x: Number, turn: int, n: int, sign: float) -> Number:
 
 def _times(k: Builder, x: Number, y: Any) -> Number:
     """The complex product, each part rounded twice."""
-    return fma(k, x[0], y[0], -(x[1] * y[1])), fma(k, x[0], y[1], x[1] * y[0])
+    return k.multiply_add(x[0], y[0], -(x[1] * y[1])), k.multiply_add(x[0], y[1], x[1] * y[0])

@@ -7,7 +7,6 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from codegen.builder import Builder, V
-from codegen.kernels.contraction import fma
 from codegen.kernels.step import Step, Steps
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
             a = [k.load(a_tile, terms.iv * (height + 1) + y + side * r) for r in range(tile.rows)]
             b = [k.load(b_tile, terms.iv * (width + 1) + x + side * c) for c in range(tile.vectors)]
             sums = iter(terms.args)
-            terms.yield_(*[fma(k, u, v, next(sums)) for u in a for v in b])
+            terms.yield_(*[k.multiply_add(u, v, next(sums)) for u in a for v in b])
         loop.yield_(*terms.results)
     totals = iter(loop.results)
     for r in range(tile.rows):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from codegen.builder import Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes, store_row, store_runs
-from codegen.kernels.contraction import Runs, Term, fma
+from codegen.kernels.contraction import Runs, Term
 from codegen.kernels.step import Step, Steps
 from ops_core.sizes import deferred, multiple, usual, varies
 
@@ -105,7 +105,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
             else:
                 b = [load_b(batch, p, j + offset, width) for offset in offsets]
             a = [load_a(batch, i + r, p) for r in range(rows)]
-            return [fma(k, a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
+            return [k.multiply_add(a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
 
         if spec.inner > 1:
             with k.for_(0, spec.k // spec.inner, init=sums) as loop:
@@ -195,7 +195,7 @@ def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     def terms(p: V, sums: list[V], width: int) -> list[V]:
         a = [load_a(batch, i + r, p, width) for r in range(rows)]
         b = [load_b(batch, p, j + c, width) for c in range(columns)]
-        return [fma(k, a[at // columns], b[at % columns], total) for at, total in enumerate(sums)]
+        return [k.multiply_add(a[at // columns], b[at % columns], total) for at, total in enumerate(sums)]
 
     whole = lo + (hi - lo) // width * width
     with k.for_(lo, whole, width, init=[k.const(0, spec.acc, width)] * (rows * columns)) as loop:
@@ -242,7 +242,7 @@ def stream(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
             for i in range(m):
                 total = k.load(result, column + i * span, width)
                 for x, y in zip(a[i], b, strict=True):
-                    total = fma(k, x, y, total)
+                    total = k.multiply_add(x, y, total)
                 k.store(result, column + i * span, total)
 
         columns(add)

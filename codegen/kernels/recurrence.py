@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes
-from codegen.kernels.contraction import fma
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 from ops_core.lowering.recurrence import CELLS
@@ -155,7 +154,7 @@ def sums(k: Builder, t: Tiles, weights: Buf, states: States, panel: V, at: V, in
         vectors = [k.load(weights, base + v * t.width, t.width) for v in range(t.blocks * t.vectors)]
         states_of_term = [states.before(at + r, loop.iv) for r in range(t.rows)]
         totals = iter(loop.args)
-        loop.yield_(*[fma(k, a, b, next(totals)) for a in states_of_term for b in vectors])
+        loop.yield_(*[k.multiply_add(a, b, next(totals)) for a in states_of_term for b in vectors])
     return loop.results
 
 

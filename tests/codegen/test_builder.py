@@ -167,3 +167,20 @@ def test_atomics(place: str, dtype: str) -> None:
     for (fn, ufunc), got in zip(ATOMICS.items(), outs, strict=True):
         want = ufunc.reduce(values, axis=0, initial=1)
         assert np.array_equal(from_bf16(got) if dtype == "bf16" else got, want), fn
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("dtype", "width"), [("f32", 1), ("f32", 8), ("f64", 4), ("i32", 8)])
+def test_a_term_of_a_sum_is_rounded_once_or_twice(place: str, dtype: str, width: int) -> None:
+    """once wherever a processor of today runs it; integers are exact"""
+    rng = np.random.default_rng(0)
+    kind = {"f32": np.float32, "f64": np.float64, "i32": np.int32}[dtype]
+    a, b, c = (rng.normal(scale=1e3, size=4096).astype(kind) for _ in range(3))
+    got = np.empty_like(c)
+    text = elementwise(lambda k, *v: k.multiply_add(*v), (dtype,) * 3, dtype, width)
+    run(place, text, (got.size // width,), None, a, b, c, got)
+    exact = a.astype(np.longdouble) * b + c
+    once, twice = exact.astype(kind), a * b + c
+    assert ((got == once) | (got == twice)).all()
+    if place == "Intel" and dtype != "i32":
+        assert (got == once).all() and (once != twice).any()

@@ -10,34 +10,11 @@ from codegen.kernels.nest import tail
 from ops_core.sizes import Tape, tracing
 
 
-@pytest.mark.parametrize(("width", "tail"), [(766, True), (768, False)])
-def test_a_kernel_with_a_tail_is_marked(device, width, tail):
-    if device == "cpu":
-        pytest.skip("the cpu compiles nothing")
-    rows = torch.arange(9.0 * width, device=device).reshape(9, width)
-    view = torch.nn.functional.pad(rows, (1, 1))[:, 1:-1]
-    torch.lazy.synchronize()
-    (window,) = lazy_backend.explain(lambda: view * 2 + rows).windows
-    (kernel,) = window.kernels
-    if "LOAD(__" not in kernel.source:
-        pytest.skip("this device uses no vectors")
-    assert ("WHOLE\n__kernel" in kernel.source) == tail
-
-
-@pytest.mark.parametrize(("rows", "guarded"), [(1021, True), (1024, False)])
-def test_a_kernel_whose_last_items_have_no_row_is_marked(device, rows, guarded):
-    """as every kernel over rows whose number varies: softmax of 416 rows of 13, 81 us without and 12 with"""
-    if device == "cpu":
-        pytest.skip("the cpu compiles nothing")
+@pytest.mark.parametrize("rows", [1021, 1024])
+def test_the_last_items_may_have_no_row(device, rows):
+    """as in every kernel over rows whose number varies; softmax of 416 rows of 13 took 81 us with items side by side"""
     x = torch.linspace(-1, 1, rows * 256).reshape(rows, 256)
-    y = x.to(device)
-    torch.lazy.synchronize()
-    explained = lazy_backend.explain(lambda: y.log_softmax(-1))
-    torch.testing.assert_close(explained.result.cpu(), x.log_softmax(-1))
-    (kernel,) = explained.windows[0].kernels
-    if "LOAD(__" not in kernel.source:
-        pytest.skip("this device uses no vectors")
-    assert ("WHOLE\n__kernel" in kernel.source) == guarded
+    torch.testing.assert_close(x.to(device).log_softmax(-1).cpu(), x.log_softmax(-1))
 
 
 def test_what_is_left_of_a_row_goes_in_shorter_vectors():
