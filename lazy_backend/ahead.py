@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from lazy_backend import _C, archive, builders, cache, config, plans
 from lazy_backend.driver import discovery
@@ -67,7 +67,10 @@ def open_device() -> None:
     if archive.opened is not None:
         start(archive.opened.loads(0))
     elif (script := _script()) and cache.folder():
-        start(_of_last_run(script))
+        if loads := _of_last_run(script):
+            start(loads)
+        elif config.COMPILE.get() == "sync":
+            builders.start(NEW_SCRIPT)
         atexit.register(remember, script)
 
 
@@ -81,12 +84,9 @@ def _name(script: str) -> str:
     return cache.plan_name(key, _C.device_properties(0)).removesuffix(".plan") + ".run"
 
 
-def _of_last_run(script: str) -> Iterator[Load]:
-    if text := cache.load(_name(script)):
-        for entry, function in json.loads(text)[:MOST]:
-            yield functools.partial(plans.cached_kernel, 0, entry, function)
-    elif config.COMPILE.get() == "sync":
-        yield functools.partial(builders.start, NEW_SCRIPT)
+def _of_last_run(script: str) -> list[Load]:
+    used = json.loads(cache.load(_name(script)) or "[]")[:MOST]
+    return [functools.partial(plans.cached_kernel, 0, entry, function) for entry, function in used]
 
 
 def remember(script: str) -> None:

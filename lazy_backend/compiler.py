@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import logging
 import sys
 import threading
@@ -35,6 +34,7 @@ from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.kernels import Asked, NoCompile, described, library_handle
 from lazy_backend.reports import compiles, explain, profile
 from lazy_backend.sized import Untraceable, numbers
+from lazy_backend.uncollected import uncollected
 from lazy_backend.variants import MIN_RUNS, Family, Variant
 from ops_core import sizes
 from ops_core.ir import Node
@@ -220,21 +220,14 @@ DEEPEST = 20_000
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """One compile at a time, that may walk a chain as long as a window, where Python's own limit ends at some 250 maps.
-
-    Python's cycle collector waits: it would walk all of torch (0.2 s each time) for the sake of what a plan is made of,
-    which goes by itself. benchmarks: 0.45 s of the 3.4 s of the first step of examples/gpt.py.
-    """
-    with _compiling:
-        limit, collects = sys.getrecursionlimit(), gc.isenabled()
+    """One compile at a time, that may walk a chain as long as a window: Python's own limit ends at some 250 maps."""
+    with _compiling, uncollected():
+        limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, DEEPEST))
-        gc.disable()
         try:
             yield
         finally:
             sys.setrecursionlimit(limit)
-            if collects:
-                gc.enable()
 
 
 def compiled(source: dict[str, Any], window: Window, family: Family, generic: bool = False) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 
 from lazy_backend import _C, ahead, archive, config
 from lazy_backend.driver import discovery
+from lazy_backend.uncollected import uncollected
 
 # _to_copy asks for another device's tensor too, which is no node of a window. linear would have linear_backward for its
 # gradient, for which DTensor has no rule; its parts fuse as well. clone is how conjugate and negative views are
@@ -38,6 +39,7 @@ _kept: list[torch.library.Library] = []
 _library = torch.library.Library("aten", "IMPL")
 
 
+@uncollected()
 def open_device() -> None:
     """Opens the selected driver and tells the recorder which composites of torch it keeps whole; archives, if any."""
     archive.open_from_environment()

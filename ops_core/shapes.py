@@ -45,9 +45,9 @@ _REPLACED = (
 @functools.cache  # asked again after `register`, they would all have one
 def without_meta() -> list[Op]:
     """The overloads that lower to core ops and of which PyTorch cannot say the shape."""
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    names = [name for name in sorted(torch._C._dispatch_get_all_op_names()) if name.startswith("aten::")]
-    ops = (routes.overload(name) for name in names if not any(has(name, key) for key in _KEYS))
+    have = {name for key in _KEYS for name in torch._C._dispatch_get_registrations_for_dispatch_key(key)}
+    names = sorted(name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
+    ops = (routes.overload(name) for name in names if name not in have)
     lowered = (op for op in ops if routes.route_of(op) in ("core", "decomposed"))
     return [op for op in lowered if not op.out_names or op.twin is not None or {op.name, op.base_name} & RULES.keys()]
 
