@@ -60,6 +60,7 @@ def _compile(window: dict) -> dict:
     """The executor's way to the archive and the cache, or to the compiler, which is imported when it is needed."""
     from lazy_backend import _C, archive, background, builders, config, kernels, plans
     from lazy_backend.reports import explain, profile
+    from lazy_backend.uncollected import uncollected
 
     if archive.recording is None and not profile.active:  # they name kernels by their handles at the end
         kernels.make_room(window["device"])
@@ -77,7 +78,8 @@ def _compile(window: dict) -> dict:
             return rung
     if config.COMPILE.get() == "sync":
         builders.expect(window["structure"], len(window["nodes"]))
-    from lazy_backend import compiler
+    with uncollected(lasting=True):
+        from lazy_backend import compiler
 
     return compiler.compile_window(window)
 

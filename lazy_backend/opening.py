@@ -39,7 +39,7 @@ _kept: list[torch.library.Library] = []
 _library = torch.library.Library("aten", "IMPL")
 
 
-@uncollected()
+@uncollected(lasting=True)
 def open_device() -> None:
     """Opens the selected driver and tells the recorder which composites of torch it keeps whole; archives, if any."""
     archive.open_from_environment()
