@@ -49,7 +49,10 @@ def module_text(program: Program) -> str:
 def simplify(program: Program) -> tuple[Program, str]:
     """The program after the upstream passes, over the same arguments, and the module that it was read from."""
     writer = _Writer(program)
-    module = mlir.run_passes(mlir.parse(writer.text()), PIPELINE)
+    text = writer.text()
+    if not writer.results:  # reads and writes alone: two thirds of the programs of examples/gpt.py
+        return _Reader(program).program(), text
+    module = mlir.run_passes(mlir.parse(text), PIPELINE)
     return _Reader(program, writer, module).program(), str(module)
 
 
@@ -206,20 +209,22 @@ def expression(expr: Expr, dim: Callable[[Var], str]) -> str:
 
 
 class _Reader:
-    """Reads a program back from a module that `writer` wrote and passes changed."""
+    """Reads a program back from a module that `writer` wrote and passes changed; without one, what computes nothing."""
 
-    def __init__(self, source: Program, writer: _Writer, module: Any):
-        self.source, self.writer = source, writer
-        function = next(
-            o.operation for o in module.body.operations
-            if o.operation.name == "func.func" and "program" in str(o.operation.attributes["sym_name"])
-        )  # fmt: skip
-        block = function.regions[0].blocks[0]
-        self.leaf = dict(zip(block.arguments, writer.leaves, strict=True))
-        self.constants: dict[Any, Any] = {}
-        returned = list(block.operations)[-1].operation.operands
-        self.tensor = dict(zip(writer.results, returned, strict=True))
-        self.accumulator = {self.tensor[id]: id for id in reversed(writer.results) if source.instrs[id].op == "acc"}
+    def __init__(self, source: Program, writer: _Writer | None = None, module: Any = None):
+        self.source = source
+        self.leaf: dict[Any, int] = {}
+        self.tensor: dict[int, Any] = {}
+        if writer:
+            function = next(
+                o.operation for o in module.body.operations
+                if o.operation.name == "func.func" and "program" in str(o.operation.attributes["sym_name"])
+            )  # fmt: skip
+            block = function.regions[0].blocks[0]
+            self.leaf = dict(zip(block.arguments, writer.leaves, strict=True))
+            returned = list(block.operations)[-1].operation.operands
+            self.tensor = dict(zip(writer.results, returned, strict=True))
+        self.accumulator = {tensor: id for id, tensor in reversed(self.tensor.items()) if source.instrs[id].op == "acc"}
         self.new = Program(source.vars, source.reduced, buffers=source.buffers, scalars=source.scalars,
                            offsets=source.offsets)  # fmt: skip
         self._ids: dict[int, int] = {}
