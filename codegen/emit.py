@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from codegen.builder import HALVES, Buf, Builder, V
-from codegen.index import Div, Dyn, Expr, Mod, Var
+from codegen.index import Div, Dyn, Expr, Mod, Var, variable
 from codegen.loops import Instr, Program, Store
 from ops_core.sizes import multiple
 
@@ -42,11 +42,14 @@ def declare(k: Builder, program: Program, scalars: list[V] | None = None) -> Arg
 class Emitter:
     """Emits instructions once per scope.
 
-    `env` gives the loop variables; `vector` runs over `width` lanes from there.
+    `env` gives the loop variables; `vector` runs over `width` lanes from there, which are rows of `columns` elements
+    where that is not 0.
     """
 
-    def __init__(self, k: Builder, program: Program, vector: Var | None, arguments: Arguments | None = None):
-        self.k, self.program, self.vector = k, program, vector
+    def __init__(
+        self, k: Builder, program: Program, vector: Var | None, arguments: Arguments | None = None, columns: int = 0
+    ):
+        self.k, self.program, self.vector, self.columns = k, program, vector, columns
         self._buffers, self._offsets, self._scalars = arguments or declare(k, program)
         self.width = 1
         self.env: dict[Var, V | int] = {}
@@ -174,7 +177,8 @@ class Emitter:
             return k.load(buf, self._safe(guard, self.address(offset, expr, lanes=True)))
 
         if step not in (1, -1, 2):
-            return apart()
+            short = self._short_rows(buf, offset, expr) if guard is None else None
+            return apart() if short is None else short
         first, width = self.address(offset, expr if step != -1 else expr - (self.width - 1)), self.width
 
         def whole() -> V:
@@ -197,6 +201,47 @@ class Emitter:
             return k.either(k.any(~guard), lambda: [apart()], lambda: [whole()])[0]
 
         return k.either(k.any(guard), lambda: [partly()], lambda: [zeros])[0]
+
+    def _short_rows(self, buf: Buf, offset: int | None, expr: Expr) -> V | None:
+        """A load of whole rows, or of an element for each row or each column; None if it is no such load."""
+        k, width, columns = self.k, self.width, self.columns
+        if not columns or not multiple(width, columns):
+            return None
+        row, column = (kind(variable(self.vector), columns) for kind in (Div, Mod))  # type: ignore[arg-type]
+        varies, beside = self._kinds(expr), dict(expr.terms).get(column) == 1
+        if varies == {Mod} and beside:
+            each = k.load(buf, self.address(offset, expr), columns)
+            return k.shuffle(each, each, [lane % columns for lane in range(width)])
+        if varies == {Div} and dict(expr.terms).get(row) == 1 and not self._looked_up(expr):
+            each = k.load(buf, self.address(offset, expr), width // columns)
+        elif varies == {Div} or (varies == {Div, Mod} and beside):
+            at = self.address(offset, expr, lanes=True)
+            count = columns if beside else 1
+            parts = [k.load(buf, k.lane(at, lane), count) for lane in range(0, width, columns)]
+            if beside:
+                while len(parts) > 1:
+                    both = list(range(2 * parts[0].width))
+                    parts = [k.shuffle(a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+                return parts[0]
+            each = k.pack(parts) if len(parts) > 1 else parts[0]
+        else:
+            return None
+        if each.width == 1:
+            return k.broadcast(each, width)
+        return k.shuffle(each, each, [lane // columns for lane in range(width)])
+
+    def _kinds(self, expr: Expr) -> set[type | None]:
+        """What an expression varies with from lane to lane: Div, the row; Mod, the column; None, something else."""
+        found: set[type | None] = set()
+        for atom, _ in expr.terms:
+            if isinstance(atom, Dyn):
+                for id in needs(self.program, [atom.id]):
+                    for inner in self.program.instrs[id].data:
+                        found |= self._kinds(inner) if isinstance(inner, Expr) else set()
+            elif self.vector in atom.vars:
+                whole = isinstance(atom, (Div, Mod)) and atom == type(atom)(variable(self.vector), self.columns)
+                found.add(type(atom) if whole else None)
+        return found
 
     def prefetch(self, instr: Instr) -> None:
         """Ask for the cache line where a load begins."""

@@ -304,11 +304,11 @@ class _Reader:
         before, after = str(op.operands[0].type), str(op.results[0].type)
         if before in HALVES:
             return operand
-        if after in HALVES:
-            return self.new.map("convert", after, operand)
         unsigned = CASTS[op.name]
-        if unsigned and before[0] == "i":
-            operand = self._as(operand, "u" + before[1:]) if before != "i1" else operand
+        if before[0] == "i" and before != "i1" and op.name != "arith.trunci":
+            operand = self._as(operand, "u" + before[1:] if unsigned else before)
+        if after in HALVES:  # from integers too: canonicalisation leaves out the f32 between
+            return self.new.map("convert", after, operand)
         target = "u" + after[1:] if unsigned and after[0] == "i" else dtype
         return self._as(self.new.map("convert", target, operand), dtype)
 

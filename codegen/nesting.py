@@ -8,32 +8,44 @@ from itertools import pairwise
 from codegen.index import Div, Expr, Mod, Var, variable
 from codegen.loops import Program
 from ops_core.dtypes import BY_NAME
-from ops_core.sizes import varies
+from ops_core.sizes import multiple, varies
 
 # A strided access of a vector costs about as much as this many contiguous ones gain.
 STRIDED_COST = 2
+# Rows of so few elements, of programs that reduce nothing, are joined with those beside them, so that vectors hold
+# several. What has an element for each row or column is spread over lanes by shuffles. benchmarks: particles.
+SHORT_ROWS = (2, 4)
 
 
 @dataclass
 class Nest:
-    """A program with its loops in order, outermost first. vector: the variable that vectors run along, innermost."""
+    """A program with its loops in order, outermost first.
+
+    vector   the variable that vectors run along, innermost
+    columns  where a vector holds several short rows, the elements of each; otherwise 0
+    """
 
     program: Program
     parallel: tuple[Var, ...]
     reduced: tuple[Var, ...]
     vector: Var | None
+    columns: int = 0
 
 
-def arrange(program: Program) -> Nest:
-    """The loop nest of a program."""
+def arrange(program: Program, width: int = 1) -> Nest:
+    """The loop nest of a program. width: lanes of a vector that may hold several rows."""
     program = _collapse(_order(_split(program)))
-    vector = _vector(program)
+    vector, columns = _vector(program), 0
+    if vector and _short_rows(program, vector, width):
+        columns, program = vector.size, _joined(program, *program.vars[-2:])
+        vector = program.vars[-1]
     vars = [v for v in program.vars if v != vector] + ([vector] if vector else [])
     return Nest(
         program,
         tuple(v for v in vars if v not in program.reduced),
         tuple(v for v in vars if v in program.reduced),
         vector,
+        columns,
     )
 
 
@@ -98,13 +110,30 @@ def _order(program: Program) -> Program:
 def _collapse(program: Program) -> Program:
     """Join neighbours that every access walks as one."""
     while pair := _joinable(program):
-        a, b = pair
-        joined = Var(max(v.id for v in program.vars) + 1, a.size * b.size)
-        env = {a: variable(joined) // b.size, b: variable(joined) % b.size}
-        vars = tuple(joined if v == b else v for v in program.vars if v != a)
-        reduced = program.reduced - {a, b} | ({joined} if b in program.reduced else frozenset())
-        program = program.rewrite(vars, reduced, lambda e, env=env: e.subs(env))  # type: ignore[misc]
+        program = _joined(program, *pair)
     return program
+
+
+def _joined(program: Program, a: Var, b: Var) -> Program:
+    """One variable for two neighbours."""
+    joined = Var(max(v.id for v in program.vars) + 1, a.size * b.size)
+    env = {a: variable(joined) // b.size, b: variable(joined) % b.size}
+    vars = tuple(joined if v == b else v for v in program.vars if v != a)
+    reduced = program.reduced - {a, b} | ({joined} if b in program.reduced else frozenset())
+    return program.rewrite(vars, reduced, lambda e: e.subs(env))
+
+
+def _short_rows(program: Program, vector: Var, width: int) -> bool:
+    """Whether the vector's rows are few elements that lie beside those of the next row wherever they are written."""
+    if program.reduced or len(program.vars) < 2 or vector != program.vars[-1] or varies(vector.size):
+        return False
+    row = program.vars[-2]
+    if vector.size not in SHORT_ROWS or vector.size >= width or not multiple(row.size * vector.size, width):
+        return False
+    loads = [i for i in program.instrs if i.op == "load"]
+    if any(i.args or i.data[2].dynamic(vector) or i.data[2].coefficient(vector) not in (0, 1) for i in loads):
+        return False
+    return all(_walks_as_one(s.expr, row, vector) for s in program.stores)
 
 
 def _joinable(program: Program) -> tuple[Var, Var] | None:

@@ -198,6 +198,8 @@ def conversion(source_signed: bool = False, signed: bool = False) -> Rule:
         if source.element == "i1":
             x = p.lang.truth(x, source)
         converted = p.lang.convert(x, target, signed or p.is_index(result))
+        if target.element in HALVES and source.element != "i1":  # what canonicalisation makes of the way through f32
+            return p.need("round_" + target.element, [converted], target.to("f32"))
         return p.lang.unsigned(converted, target) if signed and not p.is_index(result) else converted
 
     return print_conversion

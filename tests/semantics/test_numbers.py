@@ -137,10 +137,43 @@ def test_casts(agrees, target):
     agrees(lambda device: (values.to(device).to(target), values.to(target).to(device).float()))
 
 
+@pytest.mark.parametrize("between", [torch.int8, torch.uint8, torch.int32, torch.uint32], ids=str)
+@pytest.mark.parametrize("target", [torch.float32, torch.float16, torch.int64], ids=str)
+def test_casts_by_way_of_another_sign(agrees, between, target):
+    values = torch.tensor([0, 1, 127, 128, 200, 255])
+
+    def program(device):
+        bytes = values.to(device).to(torch.uint8)
+        return (
+            bytes.to(between).to(target),
+            bytes.to(torch.int8).to(between).to(target),
+            (-bytes).to(between).to(target),
+        )
+
+    agrees(program, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_halves_round_to_nearest_even(agrees, dtype):
     values = torch.linspace(-3, 3, 1001) * torch.logspace(-6, 4, 1001)
     agrees(lambda device: values.to(device).to(dtype), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("target", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    "source", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float64], ids=str
+)
+def test_numbers_of_other_dtypes_round_to_nearest_even(agrees, source, target):
+    """and may be computed with before they are stored"""
+    values = torch.cat([torch.arange(700), torch.arange(-70, 30_000, 7), 2 ** torch.arange(40) - 1])
+    values = values[values <= (torch.finfo if source.is_floating_point else torch.iinfo)(source).max].to(source)
+    values = values[values.double().abs() < 65_000] if target is torch.float16 else values
+
+    def program(device):
+        x = values.to(device)
+        return x.to(target), x.to(target) % 7, x.flip(0).to(target) * 0.5, (x + 1).to(target)[::3]
+
+    agrees(program, rtol=0, atol=0)
 
 
 def test_int64_is_exact_beyond_the_range_of_doubles(agrees):
