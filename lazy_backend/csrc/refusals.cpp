@@ -28,11 +28,17 @@ bool two_dtypes(const OpEntry& op, const c10::IValue* args) {
   return false;
 }
 
-bool bits_of_floats(const OpEntry& op, const c10::IValue* args) {
+template <bool (*Wrong)(c10::ScalarType)>
+bool any_tensor(const OpEntry& op, const c10::IValue* args) {
   for (size_t i = 0; i < op.nargs; ++i)
-    if (args[i].isTensor() && args[i].toTensor().defined() && c10::isFloatingType(args[i].toTensor().scalar_type())) return true;
+    if (args[i].isTensor() && args[i].toTensor().defined() && Wrong(args[i].toTensor().scalar_type())) return true;
   return false;
 }
+
+bool is_bool(c10::ScalarType dtype) { return dtype == c10::ScalarType::Bool; }
+bool is_integral(c10::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
+constexpr Refuses bits_of_floats = any_tensor<c10::isFloatingType>, booleans = any_tensor<is_bool>,
+                  integers = any_tensor<is_integral>, complexes = any_tensor<c10::isComplexType>;
 
 bool dim_out_of_range(const OpEntry&, const c10::IValue* args) {
   const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[1].toInt();
@@ -98,7 +104,17 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.multilabel_margin_loss_forward.default", two_shapes},
       {"aten.index_add.default", other_source},  {"aten.index_add_.default", other_source},
       {"aten.index_add.out", other_source},
-      {"aten.masked_scatter.default", no_mask},  {"aten.masked_scatter_.default", no_mask}};
+      {"aten.masked_scatter.default", no_mask},  {"aten.masked_scatter_.default", no_mask},
+      {"aten.sub.Tensor", booleans},             {"aten.sub_.Tensor", booleans},
+      {"aten.rsub.Tensor", booleans},            {"aten.rsub.Scalar", booleans},
+      {"aten.sub.out", booleans},                {"aten.relu.default", booleans},
+      {"aten.relu_.default", booleans},
+      {"aten.floor.default", booleans},          {"aten.ceil.default", booleans},
+      {"aten.trunc.default", booleans},          {"aten.round.default", booleans},
+      {"aten.argmax.default", booleans},         {"aten.argmin.default", booleans},
+      {"aten.var.correction", integers},         {"aten.std.correction", integers},
+      {"aten.var_mean.correction", integers},    {"aten.std_mean.correction", integers},
+      {"aten.sign.default", complexes},          {"aten.sign_.default", complexes}};
   if (op.name.rfind("aten.bitwise_", 0) == 0) return bits_of_floats(op, args);
   const auto found = refusals.find(op.name);
   return found != refusals.end() && found->second(op, args);

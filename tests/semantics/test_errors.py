@@ -24,6 +24,16 @@ WRONG = {
     ),
     "layer norm of wrong sizes": lambda d: F.layer_norm(torch.ones(2, 3, device=d), [4]),
     "a float to a bit op": lambda d: torch.ones(2, device=d) & 1,
+    "a truth taken from a number": lambda d: torch.ones(2, dtype=torch.long, device=d) - truths(d),
+    "a number taken from a truth": lambda d: truths(d) - 1,
+    "a truth taken from one": lambda d: 1 - truths(d),
+    "a truth taken in place": lambda d: torch.ones(2, device=d).sub_(truths(d)),
+    "the positive part of truths": lambda d: truths(d).relu(),
+    "truths rounded down": lambda d: truths(d).floor(),
+    "the place of the greatest truth": lambda d: truths(d).argmax(),
+    "the variance of integers": lambda d: torch.ones(2, dtype=torch.long, device=d).var(),
+    "the deviation of integers": lambda d: torch.ones(2, 2, dtype=torch.int32, device=d).std(0),
+    "the sign of a complex number": lambda d: torch.ones(2, dtype=torch.complex64, device=d).sign(),
     "stack of unequal": lambda d: torch.stack([torch.ones(2, device=d), torch.ones(3, device=d)]),
     "expand of a size": lambda d: torch.ones(2, device=d).expand(3),
     "gather of a float index": lambda d: torch.ones(2, device=d).gather(0, torch.zeros(2, device=d)),
@@ -86,6 +96,10 @@ WRONG = {
         torch.masked_select, d, torch.ones(3, dtype=torch.bool, device=d)
     ),
 }
+
+
+def truths(device):
+    return torch.ones(2, dtype=torch.bool, device=device)
 
 
 def ones(device, *sizes):
