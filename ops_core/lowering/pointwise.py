@@ -32,6 +32,13 @@ def frame(formula: Formula, operands: tuple[str, ...], floating: bool, keep: boo
         shape = A.broadcast_shapes(*(x.shape for x in present if isinstance(x, Arr)))
         compute = opmath(common)
         values = {n: cast(x, compute) if isinstance(x, Arr) else x for n, x in bound.items()}
+        if (
+            compute != common
+        ):  # integers are rounded to the half type first; a number in second place, which eager reads
+            for n in operands:  # in the arithmetic dtype, is not
+                x = bound.get(n)
+                if isinstance(x, Arr) and not x.is_float and (x.shape or n == operands[0]):
+                    values[n] = cast(cast(x, common), compute)
         if not any(isinstance(values.get(n), Arr) for n in operands):
             raise NotLowerable("no array operand")
         first = operands[0]

@@ -137,6 +137,22 @@ def test_casts(agrees, target):
     agrees(lambda device: (values.to(device).to(target), values.to(target).to(device).float()))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "function", [torch.add, torch.sub, torch.mul, torch.div, torch.remainder, torch.maximum, torch.lt, torch.eq]
+)
+def test_integers_beside_halves_are_rounded_first(agrees, function, dtype):
+    """but for a number in second place, with which eager computes as it is"""
+    halves = torch.tensor([0.5, 1.0, -3.5, 256.0, 2048.0], dtype=dtype).repeat(5)
+    integers = torch.tensor([257, 289, 2049, 2051, 3001]).repeat_interleave(5)
+
+    def program(device):
+        x, n = halves.to(device), integers.to(device)
+        return function(x, n), function(n, x), function(n[7], x), function(x, n.int()[:, None])
+
+    agrees(program, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("between", [torch.int8, torch.uint8, torch.int32, torch.uint32], ids=str)
 @pytest.mark.parametrize("target", [torch.float32, torch.float16, torch.int64], ids=str)
 def test_casts_by_way_of_another_sign(agrees, between, target):
