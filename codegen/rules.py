@@ -68,7 +68,7 @@ def library(fn: str) -> Rule:
 
 BUILTIN_NAMES = {"powf": "pow", "erf_inv": "erfinv"}
 
-for _name, _operator in {"addi": "+", "subi": "-", "muli": "*", "andi": "&", "ori": "|", "xori": "^"}.items():
+for _name, _operator in {"addi": "+", "subi": "-", "muli": "*", "andi": "&", "ori": "|"}.items():
     RULES[f"arith.{_name}"] = infix(_operator)
 for _name, _operator in {"addf": "+", "subf": "-", "mulf": "*", "divf": "/", "divui": "/", "remui": "%"}.items():
     RULES[f"arith.{_name}"] = infix(_operator)
@@ -89,6 +89,15 @@ for _name in (*MATH, "powf"):
 def _(p: Printer, op: Any) -> str:
     loose = "contract" in str(op.attributes["fastmath"]) and p.type(op.results[0]).width > 1
     return builtin(p.lang.multiply_add if loose else "fma")(p, op)
+
+
+@rule("arith.xori")
+def _(p: Printer, op: Any) -> str:
+    """All bits of a scalar turned over are kept from what they are turned over for: Intel's compiler (2026.2, LLVM's
+    scalar-to-vector pass) forgets to where they are a maximum or minimum, or one is taken of them."""
+    (a, b), t = op.operands, p.type(op.results[0])
+    turned = t.width == 1 and t.element in ("i32", "i64") and p.constants.get(b) in (-1, (1 << t.bits) - 1)
+    return p.lang.opaque.format(f"{p.lang.opaque.format(p[a])} ^ {p[b]}") if turned else f"{p[a]} ^ {p[b]}"
 
 
 @rule("func.call")

@@ -82,6 +82,7 @@ class Language:
     prefetch = "PREFETCH({});"
     separate = "SEPARATE;"
     scope: ClassVar[tuple[str, str]] = ("", "")  # what begins and ends a block of some length; {}: a label
+    opaque = "{}"  # a scalar that the compiler learns nothing of
     multiply_add = "fma"  # a lanewise function: a * b + c, rounded once or twice
     unroll = "#pragma unroll"
     rolled = ""  # precedes a loop that is not to be unrolled

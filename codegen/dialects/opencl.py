@@ -49,7 +49,9 @@ SCOPE = (
     "#define ENTER(label) if (0) goto label;",
     "#define LEAVE(label) label:;",
     "#define ROLLED __attribute__((opencl_unroll_hint(1)))",
+    '#define OPAQUE(x) ({ __typeof__(x) same = x; __asm__("" : "+r"(same)); same; })',
     "#else",
+    "#define OPAQUE(x) x",
     "#define ENTER(label)",
     "#define LEAVE(label)",
     "#define ROLLED",
@@ -103,6 +105,7 @@ class OpenCL(Language):
     whole = "WHOLE\n"
     scope = ("ENTER({})", "LEAVE({})")
     rolled = "ROLLED"
+    opaque = "OPAQUE({})"
     multiply_add = "muladd"
 
     def shuffle(self, x: str, y: str, lanes: list[int], width: int, t: Type) -> str:

@@ -10,17 +10,23 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from ops_core import array as A
 from ops_core.array import Arr, where
-from ops_core.lowering.promote import cast, default_float, name_of, opmath, result_type, torch_dtype
+from ops_core.lowering.promote import TO_TORCH, cast, default_float, name_of, opmath, result_type, torch_dtype
 from ops_core.lowering.registry import Complex, NotLowerable, rule
 
 Formula = Callable[..., Arr]
 
 
-def frame(formula: Formula, operands: tuple[str, ...], floating: bool, keep: bool) -> Callable[..., Any]:
+def frame(
+    formula: Formula, operands: tuple[str, ...], floating: bool, keep: bool, rounded: bool = False
+) -> Callable[..., Any]:
     """A rule from a formula. `operands` take part in promotion; other arrays only get the arithmetic dtype;
-    `floating`: integers become the default float dtype; `keep`: the result keeps the formula's dtype."""
+    `floating`: integers become the default float dtype; `keep`: the result keeps the formula's dtype; `rounded`:
+    numbers beside halves are rounded to the half type first, as by most of the CPU's kernels (`x == 0.1` is true where
+    x was filled with 0.1); products and quotients take them as they are."""
 
     def lowered(**bound: Any) -> Any:
         present = [bound[n] for n in operands if bound.get(n) is not None]
@@ -32,13 +38,12 @@ def frame(formula: Formula, operands: tuple[str, ...], floating: bool, keep: boo
         shape = A.broadcast_shapes(*(x.shape for x in present if isinstance(x, Arr)))
         compute = opmath(common)
         values = {n: cast(x, compute) if isinstance(x, Arr) else x for n, x in bound.items()}
-        if (
-            compute != common
-        ):  # integers are rounded to the half type first; a number in second place, which eager reads
-            for n in operands:  # in the arithmetic dtype, is not
-                x = bound.get(n)
-                if isinstance(x, Arr) and not x.is_float and (x.shape or n == operands[0]):
-                    values[n] = cast(cast(x, common), compute)
+        for n in operands if compute != common else ():
+            x = bound.get(n)  # integers are rounded to the half type first, but for a number in second place
+            if isinstance(x, Arr) and (rounded or (not x.is_float and (x.shape or n == operands[0]))):
+                values[n] = cast(cast(x, common), compute)
+            elif isinstance(x, float) and rounded:
+                values[n] = torch.tensor(x, dtype=TO_TORCH[common]).item()
         if not any(isinstance(values.get(n), Arr) for n in operands):
             raise NotLowerable("no array operand")
         first = operands[0]
@@ -51,11 +56,17 @@ def frame(formula: Formula, operands: tuple[str, ...], floating: bool, keep: boo
     return lowered
 
 
-def pointwise(*names: str, operands: tuple[str, ...] = ("self", "other"), floating: bool = False, keep: bool = False):
+def pointwise(
+    *names: str,
+    operands: tuple[str, ...] = ("self", "other"),
+    floating: bool = False,
+    keep: bool = False,
+    rounded: bool = False,
+):
     """Declare a formula for the functional faces of `names`."""
 
     def register(formula: Formula) -> Formula:
-        framed = frame(formula, operands, floating, keep)
+        framed = frame(formula, operands, floating, keep, rounded)
         code = formula.__code__
         takes = code.co_varnames[: code.co_argcount]
 
@@ -149,7 +160,7 @@ def _angle(self):
     return where(self < 0, math.pi, where(self.ne(self), self, 0.0))
 
 
-@pointwise("add")
+@pointwise("add", rounded=True)
 def _add(self, other, alpha=1):
     if self.kind == "b":
         return self | (other if _is_one(alpha) else A.map_("and", other, alpha))
@@ -165,12 +176,12 @@ def _is_one(alpha: Any) -> bool:
     return not isinstance(alpha, Arr) and alpha == 1
 
 
-@pointwise("sub")
+@pointwise("sub", rounded=True)
 def _sub(self, other, alpha=1):
     return self - (other if _is_one(alpha) else other * alpha)
 
 
-@pointwise("rsub")
+@pointwise("rsub", rounded=True)
 def _rsub(self, other, alpha=1):
     return other - (self if _is_one(alpha) else self * alpha)
 
@@ -227,12 +238,12 @@ def _div_mode(self, other, rounding_mode):
     return divide(self=self, other=other)
 
 
-@pointwise("fmod")
+@pointwise("fmod", rounded=True)
 def _fmod(self, other):
     return A.map_("fmod", self, other)
 
 
-@pointwise("remainder")
+@pointwise("remainder", rounded=True)
 def _remainder(self, other):
     return A.map_("remainder", self, other)
 
@@ -254,7 +265,7 @@ def _fmin(self, other):
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    pointwise(_name)(lambda self, other, _fn=_name: A.map_(_fn, self, other))
+    pointwise(_name, rounded=True)(lambda self, other, _fn=_name: A.map_(_fn, self, other))
 
 for _name, _fn in {"logical_and": "and", "logical_or": "or", "logical_xor": "xor"}.items():
 

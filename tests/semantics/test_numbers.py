@@ -153,6 +153,40 @@ def test_integers_beside_halves_are_rounded_first(agrees, function, dtype):
     agrees(program, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_numbers_beside_halves_are_rounded_first(agrees, dtype):
+    """but in products and quotients"""
+    values = torch.cat([torch.linspace(-7, 7, 301), torch.tensor([0.1, 0.3, -0.3])]).to(dtype)
+
+    def program(device):
+        x = values.to(device)
+        filled = torch.full((3,), 0.1, dtype=dtype, device=device)
+        near = torch.tensor(0.3, device=device)
+        sums = x + 0.3, x - 0.3, 0.3 - x, x % 0.3, torch.fmod(x, 0.3), x + near, x.clone().add_(0.3)
+        truths = x == 0.3, x != -0.3, x < 0.3, x >= 0.3, x == near, filled == 0.1, filled > 0.1
+        return *sums, *truths, x * 0.3, x / 0.3
+
+    agrees(program, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int16, torch.uint8], ids=str)
+def test_bits_of_a_maximum_turned_over(agrees, dtype):
+    """Intel's compiler forgets to turn them, for scalars"""
+    many = [torch.arange(n, n + 7 * 3, 3).to(dtype) * (1 - n % 2 * 2) for n in range(5)]
+
+    def program(device):
+        first, *others = (t.to(device) for t in many)
+        rows, found = torch.stack([first, *others], 1), []
+        for other in others:
+            first = torch.maximum(first, other)
+            found.append(~first)
+        least = torch.minimum(~rows[:, 0], rows[:, 1]), torch.maximum(~rows[:, 0], rows[:, 1])
+        whole = ~rows.amax(1), ~rows.amin(0), ~rows[:, :2].amax(1), ~rows.cummax(1)[0], ~rows.cummin(0)[0], ~rows.amax()
+        return *found, *least, *whole, ~(rows.amax(1) & 6), ~(rows.amin(1) | 6), -1 - rows.amax(1), ~rows.abs()
+
+    agrees(program, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("between", [torch.int8, torch.uint8, torch.int32, torch.uint32], ids=str)
 @pytest.mark.parametrize("target", [torch.float32, torch.float16, torch.int64], ids=str)
 def test_casts_by_way_of_another_sign(agrees, between, target):
