@@ -201,16 +201,16 @@ def floor_quotient(a: Arr, b: Arr | float) -> Arr:
     return where(rest.ne(0) & (rest < 0).ne(b < 0), quotient - 1, quotient)
 
 
-def _floor_div(a: Arr, b: Arr | float) -> Arr:
+def _floor_div(a: Arr, b: Arr | float, narrow: Callable[[Arr], Arr] = lambda x: x) -> Arr:
     if not a.is_float:
         return floor_quotient(a, b)
     # as c10::div_floor_floating: exact for representable quotients
     b = b if isinstance(b, Arr) else A.full((), b, a.dtype)
     mod = A.map_("fmod", a, b)
-    div = (a - mod) / b
-    div = where(mod.ne(0) & (mod < 0).ne(b < 0), div - 1.0, div)
+    div = narrow(narrow(a - mod) / b)
+    div = where(mod.ne(0) & (mod < 0).ne(b < 0), narrow(div - 1.0), div)
     floored = A.map_("floor", div)
-    floored = where(div - floored > 0.5, floored + 1.0, floored)
+    floored = where(narrow(div - floored) > 0.5, narrow(floored + 1.0), floored)
     zero = where((a / b) < 0, -0.0, 0.0, a.dtype)
     return where(b.eq(0), a / b, where(div.ne(0), floored, zero))
 
@@ -220,22 +220,32 @@ def _div(self, other):
     return self / other
 
 
-@pointwise("floor_divide")
+@rule("floor_divide")
 def _floor_divide(self, other):
-    return _floor_div(self, other)
+    return _div_mode(self, other, "floor")
 
 
-def _trunc_div(self: Arr, other: Arr) -> Arr:
-    return A.map_("trunc", self / other) if self.is_float else self / other
+def _trunc_div(a: Arr, b: Arr | float, narrow: Callable[[Arr], Arr]) -> Arr:
+    return A.map_("trunc", narrow(a / b)) if a.is_float else a / b
 
 
-_DIVISIONS = {None: _div, "floor": _floor_divide, "trunc": _trunc_div}
+_DIVISIONS = {"floor": _floor_div, "trunc": _trunc_div}
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode")
 def _div_mode(self, other, rounding_mode):
-    divide = frame(_DIVISIONS[rounding_mode], ("self", "other"), rounding_mode is None, False)
-    return divide(self=self, other=other)
+    if rounding_mode is None:
+        return frame(_div, ("self", "other"), True, False)(self=self, other=other)
+
+    def divide(self, other):  # tensors of halves are divided as such, which decides what is rounded up or down
+        by_halves = isinstance(other, Arr) and other.shape and opmath(common) != common
+        narrow = (lambda x: x.to(common).to(x.dtype)) if by_halves else lambda x: x
+        return _DIVISIONS[rounding_mode](self, other, narrow)
+
+    if isinstance(self, Complex) or isinstance(other, Complex):
+        raise NotLowerable("complex operands")
+    common = name_of(result_type([self, other]))
+    return frame(divide, ("self", "other"), False, False)(self=self, other=other)
 
 
 @pointwise("fmod", rounded=True)

@@ -169,6 +169,21 @@ def test_numbers_beside_halves_are_rounded_first(agrees, dtype):
     agrees(program, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_whole_quotients_of_halves(agrees, mode, dtype):
+    generator = torch.Generator().manual_seed(0)
+    a = (torch.randn(2000, generator=generator) * 50).to(dtype)
+    b = (torch.rand(2000, generator=generator) * 2 + 0.1).to(dtype)
+
+    def program(device):
+        x, y = a.to(device), b.to(device)
+        by_tensors = torch.div(x, y, rounding_mode=mode), torch.div(x, -y, rounding_mode=mode), x // y
+        return *by_tensors, torch.div(x, 0.3, rounding_mode=mode), torch.div(x, y[3], rounding_mode=mode), x // 3
+
+    agrees(program, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int16, torch.uint8], ids=str)
 def test_bits_of_a_maximum_turned_over(agrees, dtype):
     """Intel's compiler forgets to turn them, for scalars"""
