@@ -249,7 +249,7 @@ def _line_flops(source: str, line: str) -> Counter[str]:
     if define["type"] not in _FLOATS:  # scalar integers are addresses, which other units compute
         return Counter({"slots": lanes} if lanes > 1 else {})
     dtype = _FLOATS[define["type"]]
-    if re.search(r"\bfma\w*\(", value):
+    if re.search(r"\b(?:fma|muladd)\w*\(", value):
         return Counter({dtype: 2 * lanes, "slots": lanes})
     helpers = functions(source)
     called = [name for name in re.findall(r"\b(\w+)\(", value) if name in helpers]
