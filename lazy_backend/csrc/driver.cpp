@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -16,7 +17,7 @@ constexpr const char* kStatusNames[] = {"OK",          "OUT_OF_MEMORY",    "BUIL
 struct Registry {
   std::mutex mutex;
   lazy_driver_api api{};  // our copy: entries that the driver does not have stay null
-  uint32_t count = 0;
+  std::atomic<uint32_t> count{0};
   std::vector<std::unique_ptr<Device>> devices;
 };
 
@@ -207,15 +208,15 @@ void use_driver(const std::string& shared_library) {
   use_driver(get(LAZY_DRIVER_MAJOR, LAZY_DRIVER_MINOR));
 }
 
-int device_count() {
-  Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
-  return static_cast<int>(r.count);
-}
+int device_count() { return static_cast<int>(registry().count); }
 
 Device& device(int index) {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::unique_lock<std::mutex> lock(r.mutex, std::try_to_lock);
+  if (!lock) {
+    GilRelease free;  // whoever opens the device of a driver in Python waits for the interpreter
+    lock.lock();
+  }
   if (index < 0 || static_cast<uint32_t>(index) >= r.count) {
     throw DriverError(LAZY_INVALID_ARGUMENT,
                       "no device " + std::to_string(index) + ": the driver has " + std::to_string(r.count));
