@@ -25,7 +25,8 @@ def _binary(fn: str) -> Callable[[Builder, State, V, V], State]:
 def _maximum(k: Builder, state: State, x: V, at: V) -> State:
     """The last position of the largest value; NaN sticks."""
     best, where = state
-    taken = x >= best
+    # Of booleans true is -1 in a lane, and to MLIR.
+    taken = k.map("or", x, k.map("not", best)) if x.dtype == "bool" else x >= best
     if BY_NAME[x.dtype].kind == "f":
         taken = (taken & (best == best)) | (x != x)
     return [k.select(taken, x, best), k.select(taken, k.broadcast(at, x.width), where)]

@@ -208,15 +208,12 @@ void use_driver(const std::string& shared_library) {
   use_driver(get(LAZY_DRIVER_MAJOR, LAZY_DRIVER_MINOR));
 }
 
+// Without the lock: torch asks with the GIL, which a driver in Python waits for while one of its devices is opened.
 int device_count() { return static_cast<int>(registry().count); }
 
 Device& device(int index) {
   Registry& r = registry();
-  std::unique_lock<std::mutex> lock(r.mutex, std::try_to_lock);
-  if (!lock) {
-    GilRelease free;  // whoever opens the device of a driver in Python waits for the interpreter
-    lock.lock();
-  }
+  std::lock_guard<std::mutex> lock(r.mutex);
   if (index < 0 || static_cast<uint32_t>(index) >= r.count) {
     throw DriverError(LAZY_INVALID_ARGUMENT,
                       "no device " + std::to_string(index) + ": the driver has " + std::to_string(r.count));

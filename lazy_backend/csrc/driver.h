@@ -4,8 +4,6 @@
 // Never call a Device while holding the GIL: a Python driver takes it inside.
 #pragma once
 
-#include <Python.h>
-
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -79,18 +77,5 @@ void use_driver(const std::string& shared_library);
 
 int device_count();          // 0 while no driver is chosen
 Device& device(int index);   // opened on first use; lives until the process ends
-
-// Releases the GIL for as long as it lives, where the thread holds it.
-class GilRelease {
- public:
-  GilRelease() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-  ~GilRelease() {
-    if (state_) PyEval_RestoreThread(state_);
-  }
-  GilRelease(const GilRelease&) = delete;
-
- private:
-  PyThreadState* state_;
-};
 
 }  // namespace lazy

@@ -137,4 +137,17 @@ void stop_executors();
 using Compiler = std::function<std::unique_ptr<Plan>(const Window&, const std::vector<uint8_t>& alive, uint32_t generic_runs)>;
 void set_compiler(Compiler compiler);
 
+// Releases the GIL for as long as it lives, where the thread holds it.
+class GilRelease {
+ public:
+  GilRelease() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+  ~GilRelease() {
+    if (state_) PyEval_RestoreThread(state_);
+  }
+  GilRelease(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
 }  // namespace lazy
