@@ -85,8 +85,12 @@ def _name(script: str) -> str:
 
 
 def _of_last_run(script: str) -> list[Load]:
-    used = json.loads(cache.load(_name(script)) or "[]")[:MOST]
-    return [functools.partial(plans.cached_kernel, 0, entry, function) for entry, function in used]
+    try:  # anyone can write an entry
+        used = json.loads(cache.load(_name(script)) or "[]")[:MOST]
+        return [functools.partial(plans.cached_kernel, 0, entry, function) for entry, function in used]
+    except (ValueError, TypeError, KeyError) as error:
+        log.info("what the script used last time cannot be read: %r", error)
+        return []
 
 
 def remember(script: str) -> None:

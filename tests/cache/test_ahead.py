@@ -143,3 +143,9 @@ def test_a_new_script_has_a_process_that_builds(own, monkeypatch):
     monkeypatch.setattr(ahead.atexit, "register", lambda *_: None)
     ahead.open_device()
     assert started == [ahead.NEW_SCRIPT]
+
+
+@pytest.mark.parametrize("text", [b"no JSON", b"{}", b"[1]", b"[[1, 2, 3]]", b"\xff"])
+def test_what_anyone_may_have_written_is_nothing_to_load(own, text):
+    ahead.cache.store(ahead._name("script"), text)
+    assert ahead._of_last_run("script") == []
