@@ -49,6 +49,33 @@ assert _C.driver_opened()
 TWO_DEVICES = {"LAZY_DRIVER": "simgpu", "LAZY_SIM_SET": "devices=2"}
 
 
+def test_devices_are_counted_while_another_thread_opens_one():
+    """torch asks with the interpreter's lock, which a driver in Python waits for while it opens a device."""
+    program = """
+import threading, time
+import torch
+from device_sim.device import SimDriver
+from lazy_backend import _C
+torch.empty(1, device="lazy:0")
+stream = torch.Stream("lazy:0")
+began, found = threading.Event(), []
+opened = SimDriver.open
+def open(self, index):
+    began.set()
+    time.sleep(0.5)
+    return opened(self, index)
+SimDriver.open = open
+thread = threading.Thread(target=lambda: found.append(_C.device_properties(1)))
+thread.start()
+assert began.wait(60)
+with stream:
+    pass
+thread.join(60)
+assert found, "the device was never opened"
+"""
+    run_python(program, TWO_DEVICES)
+
+
 def test_current_device_is_per_thread():
     """set_device, device(), device_of() and torch.accelerator's forms act on the calling thread, to their end."""
     program = """
