@@ -23,6 +23,7 @@ def collecting():
 
 
 def test_what_lasts_is_old_and_garbage_is_found():
+    """Objects made meanwhile are in the oldest generation afterwards, and a cycle among them is found later."""
     with uncollected(lasting=True):
         assert not gc.isenabled()
         kept, lost = Cycle(), weakref.ref(Cycle())
@@ -35,6 +36,7 @@ def test_what_lasts_is_old_and_garbage_is_found():
 
 
 def test_what_the_script_froze_stays_frozen():
+    """A script's own `gc.freeze` is not undone."""
     gc.freeze()
     try:
         with uncollected(lasting=True):
@@ -46,6 +48,7 @@ def test_what_the_script_froze_stays_frozen():
 
 
 def test_a_script_that_collects_nothing_goes_on_so():
+    """A script that has disabled the collector finds it disabled, after an error as well."""
     gc.disable()
     with pytest.raises(ZeroDivisionError), uncollected(lasting=True):
         1 / 0  # noqa: B018
