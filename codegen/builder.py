@@ -20,6 +20,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from codegen import scalar
 from codegen.values import AXES, HALVES, Buf, Loop, Operand, V, literal, memory_type, mlir_type, type_suffix
@@ -324,9 +325,10 @@ class Builder:
 
     @contextmanager
     def for_(
-        self, lo: Operand, hi: Operand, step: Operand = 1, init: Sequence[V] = (), unroll: bool = False
-    ) -> Iterator[Loop]:
-        """`for iv in range(lo, hi, step)` carrying the values `init`."""
+        self, lo: Operand, hi: Operand, step: Operand = 1, init: Sequence[V] = (), unroll: bool = False,
+        rolled: bool = False,
+    ) -> Iterator[Loop]:  # fmt: skip
+        """`for iv in range(lo, hi, step)` carrying the values `init`. unroll, rolled: the compiler is to, or not to."""
         lo, hi, step = (self._operand(v, "index", 1) for v in (lo, hi, step))
         iv = V(self, self._name("%i"), "index")
         loop = Loop(iv, [V(self, self._name(), v.dtype, v.width) for v in init])
@@ -342,7 +344,7 @@ class Builder:
             if init:
                 values = self._matching(loop.yielded, init)
                 self._line(f"scf.yield {', '.join(v.name for v in values)} : {types}")
-        self._close(" {unroll}" if unroll else "")
+        self._close(" {unroll}" if unroll else " {rolled}" if rolled else "")
         loop.results = results
 
     @contextmanager
@@ -374,6 +376,20 @@ class Builder:
             others = self._matching(no(), values)
             self._line(f"scf.yield {', '.join(v.name for v in others)} : {types}")
         self._close()
+        return results
+
+    def switch(self, number: V, cases: Sequence[Sequence[V | Buf]]) -> list[Any]:
+        """The values and buffers of case `number`; of the last one, where there is none."""
+        *first, last = cases
+        types = ", ".join(v.type if isinstance(v, Buf) else mlir_type(v.dtype, v.width) for v in last)
+        results = [
+            replace(v, name=self._name()) if isinstance(v, Buf) else V(self, self._name(), v.dtype, v.width)
+            for v in last
+        ]
+        self._line(f"{', '.join(v.name for v in results)} = scf.index_switch {number.name} -> {types}")
+        for n, case in enumerate(first):
+            self._line(f"case {n} {{ scf.yield {', '.join(v.name for v in case)} : {types} }}")
+        self._line(f"default {{ scf.yield {', '.join(v.name for v in last)} : {types} }}")
         return results
 
     def rarely(self, cond: V, usual: Sequence[V], rare: Callable[[], Sequence[V]]) -> list[V]:

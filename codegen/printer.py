@@ -202,6 +202,11 @@ class Printer:
             o = op.operation
             if o.name == "arith.select" and o.results[0] in found:
                 found.update(o.operands[1:])
+            if o.name == "scf.index_switch":
+                picked = [i for i, result in enumerate(o.results) if result in found]
+                for region in o.regions:
+                    last = list(region.blocks[0].operations)[-1].operation
+                    found.update(last.operands[i] for i in picked)
             if o.name in ("memref.store", "vector.store", "memref.atomic_rmw"):
                 found.add(o.operands[1])
             for region in o.regions:

@@ -204,15 +204,15 @@ class _Scheduler:
                 self.known.kernels[key] = self._compiled(digest, steps, module, now[0][0]), []
             lengths = [length for _, _, length in now] + [0] * (sets - len(now))
             chunk = flat.chunk_length(lengths, self.caps)
-            args, last = [Arg("bytes", chunk, "i32")], []
+            args, last, groups = [Arg("bytes", chunk, "i32")], [], 0
             for number, length in enumerate(lengths):
                 all = arguments(now[min(number, len(now) - 1)][1], "i32")
                 scalars = list(zip(all[len(all) - len(shared) :], shared, strict=True))
                 last = [a for a, same in scalars if same]
                 own = [*all[: len(all) - len(shared)], *(a for a, same in scalars if not same)]
-                args += [*own, Arg("bytes", length, "i32")]
+                args += [*own, Arg("bytes", groups, "i32"), Arg("bytes", length, "i32")]
+                groups += -(-length // chunk)
             items = flat.local_size(self.caps)
-            groups = sum(-(-length // chunk) for length in lengths)
             origins = sorted({n.origin for group, _, _ in now for n in group.nodes})
             if groups:
                 kernel = self._kernel(self.known.kernels[key][0][0].source, origins)

@@ -32,6 +32,9 @@ _SPECIAL = re.compile(r"\b(?:exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan
 _CHOICE = re.compile(r"\((\w+) < (\w+)\) \? (\w+) : (\w+)")
 _SELECT = re.compile(r"(\w+) \? (\w+) : (\w+)")
 _POINTER = re.compile(rf"^(?:const )?(?:__global )?\w+ \*(?P<name>\w+) = {_SELECT.pattern};$")
+_SWITCH = re.compile(r"switch \((\w+)\) \{")
+_CASE = re.compile(r"(?:case (\d+)|default): \{")
+_PICKED = re.compile(r"(\w+) = (\w+);")
 _FIRST_GROUP = frozenset({"get_group_id(0)", "global0 / (int32_t)local[0]"})  # the group's id in dimension 0
 _IF = re.compile(r"if \((\w+)\) \{")
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
@@ -118,12 +121,13 @@ class _Walk:
 
     def _walk(self, body: str) -> None:
         outer: list[tuple[float, int, bool]] = []  # turns and loops around a block; whether it is a branch taken
+        number, case = "", ""  # what the last switch is about, and the case that is taken: "" is the last one
         for line in map(str.strip, body.splitlines()):
             if loop := _FOR.search(line):
                 outer.append((self.turns, len(self.loops), False))
                 self.turns *= self._enter(*loop.groups())
             elif line.startswith("}"):
-                taken = False
+                taken, number = False, number if line == "} break;" else ""
                 if outer:
                     self.turns, depth, taken = outer.pop()
                     del self.loops[depth:]
@@ -131,11 +135,29 @@ class _Walk:
                     outer.append((self.turns, len(self.loops), False))
                     if taken:  # `else`, as of a row's rest behind its vectors, is not the way of the one for all
                         self.turns = 0.0
+            elif switch := _SWITCH.fullmatch(line):
+                outer.append((self.turns, len(self.loops), False))
+                number = switch[1]
+                case = str(self.values.get(number, ""))
+            elif label := _CASE.fullmatch(line):
+                taken = case != "taken" and label[1] in (case, None)
+                outer.append((self.turns, len(self.loops), False))
+                self.turns, case = (self.turns, "taken") if taken else (0.0, case)
             elif line.endswith("{"):
                 branch = _IF.fullmatch(line)
                 outer.append((self.turns, len(self.loops), bool(branch and self.values.get(branch[1]))))
+            elif number and (picked := _PICKED.fullmatch(line)):
+                if self.turns:
+                    self._pick(picked[1], picked[2], number)
             else:
                 self._line(line)
+
+    def _pick(self, name: str, value: str, number: str) -> None:
+        """A pointer or number of a switch's case is what it says."""
+        self.chosen[name] = self.chosen.get(value, value)
+        self.depends[name] = self._dependence(value) | self._dependence(number)
+        if value in self.values:
+            self.values[name] = self.values[value]
 
     def _enter(self, name: str, low: str, high: str, step: str | None) -> int:
         """Begin a loop; its turns, 1 where a bound is not known."""

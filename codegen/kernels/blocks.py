@@ -29,19 +29,33 @@ def at_most(k: Builder, index: V, limit: int, extent: int, step: int) -> V:
     return index if multiple(extent, step) else k.map("minimum", index, limit)
 
 
+# Vectors of a block from which on the rounds of its transpose are a loop and not written out: 64 shuffles of 16 lanes
+# are a tenth of what a compiler takes for attention's backward. benchmarks.kernels: the same rates.
+LOOPED_ROUNDS = 16
+
+
 def transpose(k: Builder, rows: Sequence[V]) -> list[V]:
-    """The transpose of a square block of W vectors with W lanes: log2(W) rounds of shuffles."""
-    block, width = list(rows), len(rows)
-    distance = width // 2
-    while distance:
-        low = [lane if not lane & distance else lane - distance + width for lane in range(width)]
-        high = [lane + distance if not lane & distance else lane + width for lane in range(width)]
-        for i in range(width):
-            if not i & distance:
-                a, b = block[i], block[i + distance]
-                block[i], block[i + distance] = k.shuffle(a, b, low), k.shuffle(a, b, high)
-        distance //= 2
-    return block
+    """The transpose of a square block of W vectors with W lanes: log2(W) times the perfect shuffle of all elements.
+
+    Each interleaves the first half of the vectors with the second: the bits of row and lane turn by one place.
+    """
+    half, width = len(rows) // 2, len(rows)
+    low = [lane // 2 + lane % 2 * width for lane in range(width)]
+    high = [half + lane for lane in low]
+
+    def shuffled(block: Sequence[V]) -> list[V]:
+        pairs = zip(block[:half], block[half:], strict=True)
+        return [k.shuffle(a, b, lanes) for a, b in pairs for lanes in (low, high)]
+
+    rounds = half.bit_length()
+    if width < LOOPED_ROUNDS:
+        block = list(rows)
+        for _ in range(rounds):
+            block = shuffled(block)
+        return block
+    with k.for_(0, rounds, init=rows, rolled=True) as loop:
+        loop.yield_(*shuffled(loop.args))
+    return loop.results
 
 
 def copy_block(
@@ -74,6 +88,10 @@ def store_row(
 ) -> None:
     """Store columns [lo, hi) of a row of a tile that lies in private memory from `base` on; its first column is j."""
     column, stop = columns
+    if (whole := (stop - column) // width) > 1:
+        with k.for_(column, column + whole * width, width, rolled=True) as loop:
+            store(batch, i, j + loop.iv, k.load(tile, base + loop.iv, width), width)
+        column += whole * width
     for chunk in [width] * ((stop - column) // width) + powers_of_two((stop - column) % width):
         store(batch, i, j + column, k.load(tile, base + column, chunk), chunk)
         column += chunk

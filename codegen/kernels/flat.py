@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from codegen.builder import Builder, V
+from codegen.builder import Buf, Builder, V
 from codegen.emit import Arguments, Emitter, declare
 from codegen.index import Var, variable
 from codegen.loops import Program
@@ -24,7 +24,7 @@ CHUNK = {True: 1 << 14, False: 1 << 12}
 SMALLEST_CHUNK = 1 << 10
 # Chunks per compute unit from which chunks are no longer cut.
 CHUNKS_PER_UNIT = 4
-# Sets per kernel: a work item picks its set by as many selections for each buffer. benchmarks: optimizer step.
+# Sets per kernel: a work item picks its set by as many comparisons and a jump. benchmarks: optimizer step.
 MAX_SETS = 64
 # Work items of a work-group on a GPU.
 GPU_ITEMS = 128
@@ -53,30 +53,29 @@ class Flat:
     shared: tuple[bool, ...]
 
     def build(self, name: str, caps: Any) -> str:
-        """The kernel. Arguments: the chunk length, each set's buffers, offsets, own scalars and length; the scalars
-        that are shared come last."""
+        """The kernel. Arguments: the chunk length, each set's buffers, offsets, own scalars, first work-group and
+        length; the scalars that are shared come last."""
         program, cpu = self.program, bool(caps.is_cpu)
         items = local_size(caps)
         k = Builder(name, 32, (items, 1, 1) if items > 1 else None)
         chunk = k.arg("index")
         types = [dtype for _, dtype in program.scalars]
         own = [dtype for dtype, shared in zip(types, self.shared, strict=True) if not shared]
-        sets = []
+        sets: list[list[V | Buf]] = []
+        firsts = []
         for _ in range(self.sets):
             arguments = declare(k, program, [])
-            sets.append((arguments._replace(scalars=[k.arg(dtype) for dtype in own]), k.arg("index")))
+            own_scalars = [k.arg(dtype) for dtype in own]
+            firsts.append(k.arg("index"))
+            sets.append([*arguments.buffers, *arguments.offsets, *own_scalars, firsts[-1], k.arg("index")])
         group = k.group_id(0)
-        (buffers, offsets, picked), length = sets[0]
-        first = k.const(0, "index")
-        seen = (length + (chunk - 1)) // chunk
-        for other, n in sets[1:]:
-            later = group >= seen
-            buffers = [k.select_buffer(later, b, a) for a, b in zip(buffers, other.buffers, strict=True)]
-            offsets = [k.select(later, b, a) for a, b in zip(offsets, other.offsets, strict=True)]
-            picked = [k.select(later, b, a) for a, b in zip(picked, other.scalars, strict=True)]
-            length, first = k.select(later, n, length), k.select(later, seen, first)
-            seen = seen + (n + (chunk - 1)) // chunk
+        number = k.const(0, "index")
+        for at, first in enumerate(firsts[1:], 1):
+            number = k.select(group >= first, at, number)
+        *picked, first, length = k.switch(number, sets)
         rest = iter(picked)
+        buffers = [next(rest) for _ in program.buffers]
+        offsets = [next(rest) for _ in program.offsets]
         scalars = [k.arg(dtype) if shared else next(rest) for dtype, shared in zip(types, self.shared, strict=True)]
         emitter = Emitter(k, program, ANY, Arguments(buffers, offsets, scalars))
         width = (caps.vector_bytes if cpu else GPU_VECTOR_BYTES) // element_bytes(program)
@@ -97,7 +96,7 @@ class Flat:
 
 def set_count(members: int, program: Program, shared: tuple[bool, ...], caps: Any) -> int:
     """How many sets the kernel for `members` tensors has: few different counts, so that kernels are shared."""
-    own = len(program.buffers) + len(program.offsets) + shared.count(False) + 1
+    own = len(program.buffers) + len(program.offsets) + shared.count(False) + 2
     arguments = min(caps.max_kernel_args, caps.max_arg_bytes // 8) - 1 - shared.count(True)
     most = max(1, min(MAX_SETS, arguments // own))
     # One kernel for all launches: those of 53 tensors, of which 52 fit, have 32 sets each.

@@ -108,6 +108,23 @@ def test_arguments(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("cases", (1, 3))
+def test_a_switch_picks_buffers_and_values(place: str, cases: int) -> None:
+    """By number; the last case where there is no such number. What is written through a picked buffer arrives."""
+    k = Builder("picked", index_bits=32)
+    number = k.arg("index")
+    given = [(k.buffer("f32", readonly=True), k.buffer("f32"), k.arg("f32")) for _ in range(cases)]
+    x, y, factor = k.switch(number, given)
+    k.store(y, 1, k.load(x, 2) * factor)
+    for n in range(5):
+        outs = [np.zeros(2, np.float32) for _ in range(cases)]
+        args = [a for i, out in enumerate(outs) for a in (LANES * 10**i, out, np.float32(i + 1))]
+        run(place, k.finish(), (1,), None, np.int32(n), *args)
+        last = min(n, cases - 1)
+        assert [out[1] for out in outs] == [2 * 10**i * (i + 1) if i == last else 0 for i in range(cases)]
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("width", (1, 4))
 @pytest.mark.parametrize("half", ("f16", "bf16"))
 def test_stores_round_halves_once_to_nearest_even(place: str, half: str, width: int) -> None:

@@ -44,6 +44,17 @@ def test_scale_in_mlir() -> None:
     )
 
 
+@pytest.mark.parametrize("how, mark", [({}, ""), ({"unroll": True}, "#pragma unroll"), ({"rolled": True}, "ROLLED")])
+def test_a_loop_says_whether_it_is_to_be_unrolled(how: dict[str, bool], mark: str) -> None:
+    k = Builder("loop", index_bits=32)
+    x = k.buffer("f32")
+    with k.for_(0, k.arg("index"), **how) as loop:  # type: ignore[arg-type]
+        k.store(x, loop.iv, 0.0)
+    before = source(k).partition("for (")[0].splitlines()
+    marks = [line.strip() for line in before if "unroll" in line or "ROLLED" in line]
+    assert marks == [mark] * bool(mark)
+
+
 @pytest.mark.parametrize("products, whole", [(LONG_CHAIN - 1, True), (LONG_CHAIN, False)])
 def test_only_long_chains_of_scalars_are_for_a_compiler_to_put_side_by_side(products: int, whole: bool) -> None:
     """Philox, whose 64-bit products are on scalars: not the products of an index, nor a few"""
