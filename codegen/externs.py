@@ -39,6 +39,8 @@ def suits_host(node: Node, fast_halves: bool) -> bool:
 def narrowed(graph: Graph, extern: Callable[[Node], bool]) -> Graph:
     """Products of halves that an op widens for one rounding at its end, as products of the halves themselves where a
     library has these: they round to halves in between. What a script widens itself stays wide."""
+    if not any(node.op == "matmul" and len(_widened(node)) == 2 for node in graph.nodes):
+        return graph
     users: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value in node.inputs:
@@ -55,13 +57,18 @@ def narrowed(graph: Graph, extern: Callable[[Node], bool]) -> Graph:
     return out
 
 
+def _widened(matmul: Node) -> list[Value]:
+    """The halves that its operands are conversions of."""
+    sources = [v.node for v in matmul.inputs if v.node.op == "map" and v.node.attrs["fn"] == "convert"]
+    return [source.inputs[0] for source in sources if source.inputs[0].dtype in ("bf16", "f16")]
+
+
 def _as_halves(node: Node, users: Mapping[Value, Sequence[Node]]) -> Node | None:
     """The product of the values that the operands are conversions of, if its op makes that dtype of the result."""
-    sources = [v.node for v in node.inputs if v.node.op == "map" and v.node.attrs["fn"] == "convert"]
-    if node.op != "matmul" or len(sources) < 2:
+    if node.op != "matmul" or len(halves := _widened(node)) < 2:
         return None
-    a, b = (source.inputs[0] for source in sources)
-    if {a.dtype, b.dtype} not in ({"bf16"}, {"f16"}) or not _becomes(node.outputs[0], a.dtype, node.origin, users):
+    a, b = halves
+    if a.dtype != b.dtype or not _becomes(node.outputs[0], a.dtype, node.origin, users):
         return None
     return Graph().add("matmul", (a, b), node.outputs[0].shape, a.dtype).node
 

@@ -62,11 +62,13 @@ class Fusion:
         self.inlined: dict[Value, tuple[int, int]] = {}  # maps that may be computed again -> (weight, bytes read)
         self.copies: dict[Value, Value] = {}
         self._ancestors: dict[int, int] = {}
+        self._needed = 0  # the groups that may be ancestors of another
         self._next = 0
         self._position = {node: i for i, node in enumerate(graph.nodes)}
         self._events: dict[int, list[Node]] = {}
         self._placed: dict[Node, Group] = {}
         self._readers: dict[tuple[object, ...], list[Group]] = {}
+        self._loading: dict[int, list[Group]] = {}  # slot -> the groups that load of it, and some that are merged since
         for node in graph.nodes:
             if node.op in ("load", "store"):
                 self._events.setdefault(node.attrs["slot"], []).append(node)
@@ -128,7 +130,7 @@ class Fusion:
         readers = (g for leaf in leaves for g in reversed(self._readers.get(leaf, ())))
         siblings = [(g, None) for g in readers if alike(g.domain, shape)]
         for group, index in producers + siblings[:4]:
-            if group not in self.groups:
+            if group.id not in self._ancestors:  # merged with another since
                 continue
             if index is None or len(index) != len(shape):
                 index = identity(space(shape)) if alike(group.domain, shape) else self._known(group, shape)
@@ -263,6 +265,8 @@ class Fusion:
             group.reads.setdefault(value, set()).update(indices)
             self._readers.setdefault((value,), []).append(group)
         for load, byte in uses.loads:
+            if load.attrs["slot"] not in group.touched:
+                self._loading.setdefault(load.attrs["slot"], []).append(group)
             group.touched.setdefault(load.attrs["slot"], set()).add(byte)
             group.loads.add(load)
             self._readers.setdefault((load.attrs["slot"], load.attrs["offset"]), []).append(group)
@@ -383,7 +387,7 @@ class Fusion:
     def _before_store(self, group: Group, store: Node) -> list[Group]:
         """Groups that must have run before a store: earlier readers and writers of its slot."""
         before = [self._placed[s] for s in self._stores(store, earlier=True)]
-        before += [g for g in self.groups if store.attrs["slot"] in g.touched]
+        before += [g for g in self._loading.get(store.attrs["slot"], ()) if g.id in self._ancestors]
         return [g for g in dict.fromkeys(before) if g is not group]
 
     def _after(self, group: Group, uses: Uses) -> list[Group]:
@@ -438,7 +442,8 @@ class Fusion:
         bits = self._ancestors[first.id] | 1 << first.id
         if self._ancestors[then.id] | bits == self._ancestors[then.id]:
             return
-        for group in self.groups:
+        self._needed |= bits
+        for group in self.groups if self._needed >> then.id & 1 else (then,):
             if group is then or self._ancestors[group.id] >> then.id & 1:
                 self._ancestors[group.id] |= bits
 
@@ -446,11 +451,12 @@ class Fusion:
         """Put groups in program order, each after what must precede it."""
         by_id = {g.id: g for g in self.groups}
         done: dict[int, Group] = {}
+        left = sum(1 << id for id in by_id)
         for group in self.groups:
-            needed = [i for i in bits(self._ancestors[group.id]) if i not in done]
-            for i in sorted(needed, key=lambda i: self._ancestors[i].bit_count()):
+            needed = bits(self._ancestors[group.id] & left)
+            for i in (*sorted(needed, key=lambda i: self._ancestors[i].bit_count()), group.id):
                 done[i] = by_id[i]
-            done[group.id] = group
+                left &= ~(1 << i)
         self.groups = list(done.values())
 
     # Merging, recomputation, copies
@@ -512,9 +518,11 @@ class Fusion:
         group.reads = {v: i for v, i in group.reads.items() if self.owner[v] is not group}
         group.loads |= other.loads
         for slot, bytes in other.touched.items():
+            self._loading[slot].append(group)
             group.touched.setdefault(slot, set()).update(bytes)
         self._placed.update((s, group) for s in other.stores)
         self.groups.remove(other)
+        self._needed |= (self._needed >> other.id & 1) << group.id
         ancestors = (self._ancestors.pop(other.id) | self._ancestors[group.id]) & ~(1 << other.id)
         for g in self.groups:
             if g is group or self._ancestors[g.id] >> other.id & 1 or self._ancestors[g.id] >> group.id & 1:

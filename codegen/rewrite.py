@@ -35,9 +35,10 @@ def rewrite(graph: Graph, caps: Any, extern: Callable[[Node], bool]) -> Graph:
     env: dict[Value, Value] = {}
     for node in source.nodes:
         out.origin = node.origin
-        rule = RULES.get(node.op)
-        with building(out):
-            made = rule(node, tuple(Arr(env[v]) for v in node.inputs), caps) if rule else None
+        made = None
+        if rule := RULES.get(node.op):
+            with building(out):
+                made = rule(node, tuple(Arr(env[v]) for v in node.inputs), caps)
         if made is None:
             copy_node(out, node, env)
         else:
@@ -50,7 +51,7 @@ def _live(graph: Graph) -> Graph:
     wanted: set[Value] = set()
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if node.op == "store" or any(v in wanted for v in node.outputs):
+        if node.op == "store" or not wanted.isdisjoint(node.outputs):
             kept.append(node)
             wanted.update(node.inputs)
     return Graph(kept[::-1], graph.origin, graph._next)

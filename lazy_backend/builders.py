@@ -48,7 +48,7 @@ IDLE_FIRST_S = 300.0
 LONGEST_S = 180.0
 # Characters of kernels that are built as one program. Larger ones gain little (60,000: 2.3 s for the 2.5 s above), and
 # whoever needs one of the kernels later loads them all.
-TOGETHER = 32_000
+TOGETHER = 48_000
 # Characters that take as long as a program takes anyway (2.2 ms a thousand, 14 ms): fewer are no program of their own.
 # benchmarks: first step of examples/gpt.py, whose last dozen kernels are of a few lines each.
 LEAST = 6_000

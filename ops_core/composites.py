@@ -44,8 +44,8 @@ def expand(graph: Graph, node: Node) -> tuple[Value, ...]:
 def copy_node(graph: Graph, node: Node, env: dict[Value, Value]) -> None:
     """Append `node` to `graph` with inputs replaced by `env`, which learns the new outputs."""
     graph.origin = node.origin
-    specs = [(v.shape, v.dtype) for v in node.outputs]
-    outputs = graph.add_multi(node.op, tuple(env[v] for v in node.inputs), specs, **node.attrs)
+    copy = Node(node.op, tuple([env[v] for v in node.inputs]), node.attrs, node.origin)
+    outputs = graph.append(copy, [(v.shape, v.dtype) for v in node.outputs])
     env.update(zip(node.outputs, outputs, strict=False))
 
 

@@ -13,6 +13,7 @@ seed. It is a kernel argument and never part of a key.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,9 +58,13 @@ class Graph:
         self, op: str, inputs: tuple[Value, ...], specs: list[tuple[tuple[int, ...], str]], /, **attrs: Any
     ) -> tuple[Value, ...]:
         """Append a node with several outputs, one (shape, dtype) each."""
-        node = Node(op, inputs, attrs, self.origin)
-        node.outputs = tuple(Value(self._next + i, tuple(s), d, node, i) for i, (s, d) in enumerate(specs))
-        self._next += len(specs)
+        return self.append(Node(op, inputs, attrs, self.origin), specs)
+
+    def append(self, node: Node, specs: Sequence[tuple[Sequence[int], str]]) -> tuple[Value, ...]:
+        """Append a node that has no outputs yet, and give it these."""
+        first = self._next
+        node.outputs = tuple([Value(first + i, tuple(s), d, node, i) for i, (s, d) in enumerate(specs)])
+        self._next = first + len(specs)
         self.nodes.append(node)
         return node.outputs
 

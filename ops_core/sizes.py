@@ -347,9 +347,14 @@ def varies(x: Any) -> bool:
     return isinstance(x, Traced)
 
 
+_PLAIN = frozenset({int})
+
+
 def alike(xs: Sequence[int], ys: Sequence[int]) -> bool:
     """Whether two sequences are equal, for callers that lose only speed by a no: a size that varies and one that does
     not are taken to differ, so that nothing is decided by their being the same number this time."""
+    if _PLAIN.issuperset(map(type, xs)) and _PLAIN.issuperset(map(type, ys)):
+        return tuple(xs) == tuple(ys)
     same_kind = len(xs) == len(ys) and not any(varies(x) != varies(y) for x, y in zip(xs, ys, strict=True))
     return same_kind and all(x == y for x, y in sorted(zip(xs, ys, strict=True), key=lambda pair: varies(pair[0])))
 
