@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import threading
 import warnings
 from pathlib import Path
 
@@ -41,8 +44,16 @@ _library = torch.library.Library("aten", "IMPL")
 
 @uncollected(lasting=True)
 def open_device() -> None:
-    """Opens the selected driver and tells the recorder which composites of torch it keeps whole; archives, if any."""
+    """Opens the selected driver and tells the recorder which composites of torch it keeps whole; archives, if any.
+
+    Raises `DriverError` saying what was tried where there is no driver.
+    """
     archive.open_from_environment()
+    # A driver's libraries take as long to load as the op tables to make (Intel's OpenCL: 0.05 s), outside of Python.
+    loading = threading.Thread(target=_load_driver, daemon=True)
+    loading.start()
+    _tell_recorder()
+    loading.join()
     discovery.open_selected()
     archive.record_from_environment()
     ahead.open_device()
@@ -50,6 +61,16 @@ def open_device() -> None:
         from lazy_backend.reports import profile
 
         profile.begin(Path(str(folder)))
+
+
+def _load_driver() -> None:
+    with contextlib.suppress(Exception):  # what is wrong is raised where the driver is opened
+        discovery.select()
+
+
+@functools.cache  # once, also where a driver is found at the second attempt
+def _tell_recorder() -> None:
+    """Gives the op tables to the recorder, and to torch the kernels that it lacks."""
     from ops_core import data_dependent, layout_dependent, polynomials
     from ops_core.lowering import record_list
     from ops_core.lowering.dispatch import STATIC_SCALARS
