@@ -376,9 +376,9 @@ def _(p: Printer, op: Any) -> None:
 
 
 # A compiler is not to look whether it could unroll a loop of so many lines, or around another: kernels are written with
-# as many vectors side by side as pay. examples/gpt.py's programs take 1.74 s of processor time to build, 1.89 s if only
-# the long ones are left as they are and 2.1 s if none (Zen 4; 40 lines: 1.87, 160: 1.94). If no loop may be unrolled a
-# copy of 1 MB takes up to twice as long.
+# as many vectors side by side as pay. Of examples/gpt.py's programs, processor time to build (Zen 4): with long ones
+# marked 2.04 s in place of 2.27 (40 lines: 2.02, 160: 2.11), later with those around others too 1.81 in place of 1.93.
+# If no loop may be unrolled a copy of 1 MB takes up to twice as long.
 LONG_LOOP = 100
 
 

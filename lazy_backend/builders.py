@@ -46,8 +46,9 @@ IDLE_FIRST_S = 300.0
 # Seconds after which a compiler is taken to build a program for ever, as Intel's did when it was asked to unroll a loop
 # of 20,000: a hundred times what kernels take (above), since the machine may be busy.
 LONGEST_S = 180.0
-# Characters of kernels that are built as one program. Larger ones gain little (60,000: 2.3 s for the 2.5 s above), and
-# whoever needs one of the kernels later loads them all.
+# Characters of kernels that are built as one program: two or three products. The 46 kernels of examples/gpt.py take
+# 1.85 s of processor time as programs of up to 20,000, 1.75 of 32,000, 1.65 of 45,000, 1.6 of 60,000 or more (Zen 4);
+# but the last programs should keep all processes busy, and whoever needs one kernel later loads all of its program.
 TOGETHER = 48_000
 # Characters that take as long as a program takes anyway (2.2 ms a thousand, 14 ms): fewer are no program of their own.
 # benchmarks: first step of examples/gpt.py, whose last dozen kernels are of a few lines each.
