@@ -35,27 +35,34 @@ LOOPED_ROUNDS = 16
 
 
 def transpose(k: Builder, rows: Sequence[V]) -> list[V]:
-    """The transpose of a square block of W vectors with W lanes: log2(W) times the perfect shuffle of all elements.
+    """The transpose of a square block of W vectors with W lanes: log2(W) rounds of shuffles."""
+    block, width = list(rows), len(rows)
+    if width >= LOOPED_ROUNDS:
+        with k.for_(0, width.bit_length() - 1, init=block, rolled=True) as loop:
+            loop.yield_(*_interleaved(k, loop.args))
+        return loop.results
+    distance = width // 2
+    while distance:
+        low = [lane if not lane & distance else lane - distance + width for lane in range(width)]
+        high = [lane + distance if not lane & distance else lane + width for lane in range(width)]
+        for i in range(width):
+            if not i & distance:
+                a, b = block[i], block[i + distance]
+                block[i], block[i + distance] = k.shuffle(a, b, low), k.shuffle(a, b, high)
+        distance //= 2
+    return block
 
-    Each interleaves the first half of the vectors with the second: the bits of row and lane turn by one place.
+
+def _interleaved(k: Builder, block: Sequence[V]) -> list[V]:
+    """The perfect shuffle of all W x W elements, first half with second: log2(W) times it exchanges vector and lane.
+
+    Some processors need two instructions for it where the rounds above need one: those with vectors of 8.
     """
-    half, width = len(rows) // 2, len(rows)
+    half, width = len(block) // 2, len(block)
     low = [lane // 2 + lane % 2 * width for lane in range(width)]
     high = [half + lane for lane in low]
-
-    def shuffled(block: Sequence[V]) -> list[V]:
-        pairs = zip(block[:half], block[half:], strict=True)
-        return [k.shuffle(a, b, lanes) for a, b in pairs for lanes in (low, high)]
-
-    rounds = half.bit_length()
-    if width < LOOPED_ROUNDS:
-        block = list(rows)
-        for _ in range(rounds):
-            block = shuffled(block)
-        return block
-    with k.for_(0, rounds, init=rows, rolled=True) as loop:
-        loop.yield_(*shuffled(loop.args))
-    return loop.results
+    pairs = zip(block[:half], block[half:], strict=True)
+    return [k.shuffle(a, b, lanes) for a, b in pairs for lanes in (low, high)]
 
 
 def copy_block(
