@@ -38,7 +38,8 @@ def suits_host(node: Node, fast_halves: bool) -> bool:
 
 def narrowed(graph: Graph, extern: Callable[[Node], bool]) -> Graph:
     """Products of halves that an op widens for one rounding at its end, as products of the halves themselves where a
-    library has these: they round to halves in between. What a script widens itself stays wide."""
+    library has these: they round to halves in between. What a script widens itself stays wide.
+    `graph` itself where there is none."""
     if not any(node.op == "matmul" and len(_widened(node)) == 2 for node in graph.nodes):
         return graph
     users: dict[Value, list[Node]] = {}

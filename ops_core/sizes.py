@@ -347,6 +347,7 @@ def varies(x: Any) -> bool:
     return isinstance(x, Traced)
 
 
+# The types of sizes that do not vary: nearly all that `alike` is asked about, 18,000 times for examples/gpt.py.
 _PLAIN = frozenset({int})
 
 

@@ -55,6 +55,17 @@ def test_a_loop_says_whether_it_is_to_be_unrolled(how: dict[str, bool], mark: st
     assert marks == [mark] * bool(mark)
 
 
+def test_a_loop_around_another_is_not_to_be_unrolled() -> None:
+    """its body is short, so a compiler would; the inner one is left to the compiler"""
+    k = Builder("loops", index_bits=32)
+    x = k.buffer("f32")
+    with k.for_(0, 6) as outer, k.for_(0, 4) as inner:
+        k.store(x, outer.iv * 4 + inner.iv, 0.0)
+    lines = [line.strip() for line in source(k).splitlines()]
+    loops = [i for i, line in enumerate(lines) if line.startswith("for (")]
+    assert [lines[i - 1] == "ROLLED" for i in loops] == [True, False]
+
+
 @pytest.mark.parametrize("products, whole", [(LONG_CHAIN - 1, True), (LONG_CHAIN, False)])
 def test_only_long_chains_of_scalars_are_for_a_compiler_to_put_side_by_side(products: int, whole: bool) -> None:
     """Philox, whose 64-bit products are on scalars: not the products of an index, nor a few"""

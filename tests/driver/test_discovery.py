@@ -1,6 +1,8 @@
 """Drivers are found by name, by path, and their versions are checked."""
 
 import ctypes as ct
+import subprocess
+import sys
 
 import pytest
 from port_hostc import SOURCE, driver
@@ -68,3 +70,19 @@ def test_a_driver_of_a_newer_major_version_is_refused_with_the_reason():
 def test_the_compiler_says_why_a_driver_does_not_build():
     with pytest.raises(errors.BuildFailed, match="expected"):
         cc.shared_library("int f( {")
+
+
+def test_a_driver_that_was_missing_is_found_at_the_second_attempt():
+    """what does not depend on it, the op tables, was told the recorder at the first"""
+    code = """
+import os, torch
+for name in ("nothing", "hostc"):
+    os.environ["LAZY_DRIVER"] = name
+    try:
+        print(torch.arange(5.0, device="lazy").std().item())
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert "no driver is called 'nothing'" in first and float(second) == pytest.approx(2.5**0.5)
