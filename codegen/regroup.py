@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from math import prod
 
 from codegen.fusion import Fusion
 from codegen.groups import RECOMPUTE_WEIGHT, Group, Misfit, Uses, usual_bytes, weight
+from codegen.index import Index
 from ops_core.ir import Value
 from ops_core.sizes import alike, usual
 
@@ -28,19 +30,28 @@ class _Regroup:
                 self.readers.setdefault(value, []).append(group)
 
     def run(self) -> None:
-        for value in sorted(self.readers, key=lambda v: -v.id):
-            self._recompute(value)
+        values = {v.id: v for v in self.readers}
+        pending = [-id for id in values]
+        heapq.heapify(pending)
+        while pending:  # operands come after what is computed of them
+            for value in self._recompute(values[-heapq.heappop(pending)]):
+                values[value.id] = value
+                heapq.heappush(pending, -value.id)
         self._merge_readers()
         self.fusion.sort()
 
     # Values that need not be kept
 
-    def _recompute(self, value: Value) -> None:
-        """Compute a value in each kernel that reads it, where that moves no more bytes than keeping it."""
-        node, readers = value.node, self.readers[value]
-        if node.op != "map" or len(node.outputs) > 1 or any(g.anchor for g in readers):
-            return
-        stored = any(s.inputs[0] is value and self.fusion.final(s) for s in self.fusion.owner[value].stores)
+    def _recompute(self, value: Value) -> set[Value]:
+        """Compute a value in each kernel that reads it, where that moves no more bytes than keeping it. Products and
+        the like read it. Returns the values that have readers now and had none."""
+        node = value.node
+        readers, kept = [], []
+        for group in self.readers[value]:
+            (kept if group.anchor else readers).append(group)
+        if node.op != "map" or len(node.outputs) > 1 or not readers:
+            return set()
+        stored = kept or any(s.inputs[0] is value and self.fusion.final(s) for s in self.fusion.owner[value].stores)
         moved = 0 if stored else -usual_bytes(value)
         uses: list[tuple[Group, Uses]] = []
         new: set[Value] = set()
@@ -48,7 +59,7 @@ class _Regroup:
             try:
                 needs = self._needs(group, value)
             except Misfit:
-                return
+                return set()
             added = [v for v in needs.reads if v not in group.reads]
             new.update(v for v in added if not self.readers.get(v))
             loaded = {load.outputs[0]: load.attrs["slot"] for load, _ in needs.loads}
@@ -56,14 +67,15 @@ class _Regroup:
             moved += sum(usual_bytes(v) for v, slot in loaded.items() if slot not in group.touched)
             uses.append((group, needs))
         if moved + sum(map(usual_bytes, new)) > 0:
-            return
+            return set()
         for group, needs in uses:
             del group.reads[value]
             self.fusion.use(group, needs)
             for v in needs.reads:
                 if group not in self.readers.setdefault(v, []):
                     self.readers[v].append(group)
-        self.readers[value] = []
+        self.readers[value] = kept
+        return new
 
     def _needs(self, group: Group, value: Value) -> Uses:
         """What computing `value` in `group` takes. Raises Misfit where it is too much, or its memory is overwritten."""
@@ -73,6 +85,9 @@ class _Regroup:
         for index in group.reads[value]:
             for operand in value.node.inputs:
                 self.fusion.walk(group, operand, index, uses, True, set())
+        # Of several values, each would be looked up for each of them: a table of means, as sums and counts.
+        if shared and len(uses.reads) + len(uses.loads) > 1 and any(map(_looked_up, group.reads[value])):
+            raise Misfit
         stored = {store.attrs["slot"] for store in group.stores}
         if uses.weight > RECOMPUTE_WEIGHT or any(load.attrs["slot"] in stored for load, _ in uses.loads):
             raise Misfit
@@ -99,3 +114,8 @@ class _Regroup:
         if not common and not any(e in b.touched.get(s, ()) for s, es in a.touched.items() for e in es):
             return False
         return self.fusion.independent(a, b) and self.fusion.mergeable(a, b)
+
+
+def _looked_up(index: Index) -> bool:
+    """Whether a place that was read from memory is in the index, and varies."""
+    return any(e.dynamic(var) for e in index for var in e.vars)

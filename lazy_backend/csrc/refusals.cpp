@@ -87,6 +87,17 @@ bool other_source(const OpEntry&, const c10::IValue* args) {
   return false;
 }
 
+// Of nll_loss and nll_loss2d: self, target, weight.
+bool no_classes(const OpEntry&, const c10::IValue* args) {
+  const auto &self = args[0].toTensor(), &target = args[1].toTensor();
+  const bool other_weight = args[2].isTensor() && args[2].toTensor().defined() && args[2].toTensor().scalar_type() != self.scalar_type();
+  return target.scalar_type() != at::kLong || !self.is_floating_point() || other_weight;
+}
+
+bool integers_among(const OpEntry&, const c10::IValue* args) {
+  return std::ranges::any_of(args[0].toTensorVector(), [](const at::Tensor& t) { return is_integral(t.scalar_type()); });
+}
+
 bool no_mask(const OpEntry&, const c10::IValue* args) { return args[1].toTensor().scalar_type() != c10::ScalarType::Bool; }
 
 }  // namespace
@@ -98,6 +109,8 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.mv.default", two_dtypes},          {"aten.dot.default", two_dtypes},
       {"aten._softmax.default", dim_out_of_range}, {"aten._log_softmax.default", dim_out_of_range},
       {"aten.max.default", nothing_in},         {"aten.min.default", nothing_in},
+      {"aten.nll_loss_forward.default", no_classes}, {"aten.nll_loss2d_forward.default", no_classes},
+      {"aten._foreach_norm.Scalar", integers_among}, {"aten._foreach_mul_.Tensor", integers_among},
       {"aten.random_.from", empty_range},        {"aten.convolution.default", no_window},
       {"aten.complex.out", other_out},           {"aten.aminmax.out", other_out},
       {"aten.multinomial.out", other_out},

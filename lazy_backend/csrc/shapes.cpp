@@ -79,6 +79,90 @@ void each_(at::TensorList self, at::TensorList a, at::TensorList b, at::ArrayRef
   alike(self, {a, b}, values);
 }
 
+void each_(at::TensorList self, const at::Tensor& value) {
+  TORCH_CHECK_NOT_IMPLEMENTED(value.dim() == 0, "the Meta kernel says what is wrong");
+  for (const auto& x : self) TORCH_CHECK_NOT_IMPLEMENTED(x.scalar_type() == value.scalar_type(), "the Meta kernel knows");
+  alike(self, {}, {});
+}
+
+std::vector<at::Tensor> foreach_norm(at::TensorList self, const at::Scalar& order, std::optional<at::ScalarType> dtype) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!self.empty(), "the Meta kernel says what is wrong");
+  std::vector<at::Tensor> results;
+  for (const auto& x : self) {
+    TORCH_CHECK_NOT_IMPLEMENTED(x.is_floating_point() && x.numel(), "the Meta kernel knows");
+    results.push_back(at::meta::linalg_vector_norm(x, order, {}, false, dtype));
+  }
+  return results;
+}
+
+// The tensors that are there, dense and of one dtype: what is inferred is exactly so, too.
+void plain(std::initializer_list<at::Tensor> tensors) {
+  for (const auto& t : tensors)
+    TORCH_CHECK_NOT_IMPLEMENTED(!t.defined() || (t.is_contiguous() && t.numel() && t.scalar_type() == tensors.begin()->scalar_type()),
+                                "the Meta kernel knows");
+}
+
+at::Tensor optional(const std::optional<at::Tensor>& t) { return t.value_or(at::Tensor()); }
+
+// How many dims a layer norm has before those that it is over.
+size_t rows(const at::Tensor& input, at::IntArrayRef normalized, std::initializer_list<at::Tensor> parameters) {
+  const auto sizes = input.sizes();
+  bool fits = !normalized.empty() && sizes.size() >= normalized.size() && sizes.slice(sizes.size() - normalized.size()).equals(normalized);
+  for (const auto& t : parameters) fits = fits && (!t.defined() || t.sizes().equals(normalized));
+  TORCH_CHECK_NOT_IMPLEMENTED(fits, "the Meta kernel says what is wrong");
+  return sizes.size() - normalized.size();
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const at::Tensor& input, c10::SymIntArrayRef shape, const std::optional<at::Tensor>& weight,
+                                                          const std::optional<at::Tensor>& bias, double) {
+  const auto w = optional(weight), b = optional(bias);
+  const auto normalized = C10_AS_INTARRAYREF_SLOW(shape);
+  plain({input, w, b});
+  auto sizes = input.sizes().vec();
+  std::fill(sizes.begin() + static_cast<std::ptrdiff_t>(rows(input, normalized, {w, b})), sizes.end(), 1);
+  return {at::empty_like(input), at::empty(sizes, input.options()), at::empty(sizes, input.options())};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_backward(const at::Tensor& gradient, const at::Tensor& input, c10::SymIntArrayRef shape,
+                                                                   const at::Tensor& mean, const at::Tensor& rstd, const std::optional<at::Tensor>& weight,
+                                                                   const std::optional<at::Tensor>& bias, std::array<bool, 3> wanted) {
+  const auto w = optional(weight), b = optional(bias);
+  const auto normalized = C10_AS_INTARRAYREF_SLOW(shape);
+  plain({input, gradient, mean, rstd, w, b});
+  const auto count = input.numel() / c10::multiply_integers(normalized);
+  const bool fits = gradient.sizes().equals(input.sizes()) && mean.numel() == count && rstd.numel() == count;
+  rows(input, normalized, {w, b});
+  TORCH_CHECK_NOT_IMPLEMENTED(fits, "the Meta kernel says what is wrong");
+  const auto like = [](bool is, const at::Tensor& t) { return is && t.defined() ? at::empty_like(t) : at::Tensor(); };
+  return {like(wanted[0], input), like(wanted[1], w), like(wanted[2], b)};
+}
+
+// Classes of a batch. All else is the Meta kernel's.
+void check_classes(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight) {
+  const auto w = optional(weight);
+  plain({self, w});
+  const bool batch = self.is_floating_point() && self.dim() == 2 && target.dim() == 1 && target.scalar_type() == at::kLong;
+  TORCH_CHECK_NOT_IMPLEMENTED(batch && self.size(0) == target.size(0) && (!w.defined() || (w.dim() == 1 && w.size(0) == self.size(1))),
+                              "the Meta kernel says what is wrong");
+}
+
+std::tuple<at::Tensor, at::Tensor> nll_loss(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight, int64_t reduction,
+                                            c10::SymInt) {
+  check_classes(self, target, weight);
+  const auto each = reduction == at::Reduction::None ? target.sizes() : at::IntArrayRef();
+  return {at::empty(each, self.options()), at::empty({}, self.options())};
+}
+
+at::Tensor nll_loss_backward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight,
+                             int64_t reduction, c10::SymInt, const at::Tensor& total) {
+  check_classes(self, target, weight);
+  plain({self, total});
+  const bool each = reduction == at::Reduction::None;
+  const bool fits = each ? gradient.sizes().equals(target.sizes()) : gradient.dim() <= 1 && gradient.numel() == 1;
+  TORCH_CHECK_NOT_IMPLEMENTED(fits && gradient.scalar_type() == self.scalar_type() && total.numel() == 1, "the Meta kernel says what is wrong");
+  return at::empty_like(self);
+}
+
 template <class Signature>
 Shape shape(Signature* function, bool any_dtype) {
   return {c10::KernelFunction::makeFromUnboxedRuntimeFunction(function), any_dtype};
@@ -125,6 +209,10 @@ std::unordered_map<std::string, Shape> table() {
   ROW(_foreach_lerp__Scalar, each_, false)
   ROW(_foreach_addcmul__Scalar, each_, false) ROW(_foreach_addcmul__ScalarList, each_, false)
   ROW(_foreach_addcdiv__Scalar, each_, false) ROW(_foreach_addcdiv__ScalarList, each_, false)
+  ROW(_foreach_mul__Tensor, each_, false) ROW(_foreach_norm_Scalar, foreach_norm, false)
+  // Of which the references take 1 to 2 ms when they run for the first time. benchmarks: first_steps, warm.
+  ROW(native_layer_norm, layer_norm, false) ROW(native_layer_norm_backward, layer_norm_backward, false)
+  ROW(nll_loss_forward, nll_loss, true) ROW(nll_loss_backward, nll_loss_backward, true)
 #undef ANY
 #undef FLOATING
 #undef ROW

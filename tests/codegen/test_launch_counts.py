@@ -251,6 +251,32 @@ def test_a_table_of_angles_is_computed_once_for_all_rows() -> None:
     build(write).check(launches=2)
 
 
+def test_a_table_that_is_looked_up_is_computed_once() -> None:
+    """Mean rows of 16 cells: each of 1000 rows would look up a sum and a count."""
+
+    def write(c: Case) -> None:
+        rows, cell = c.input(floats(1000, 2)), c.input(integers(0, 16, 1000))
+        sums = c.input(np.zeros((16, 2), np.float32)).index_put([cell], rows, "add")
+        counts = c.input(np.ones(16, np.float32)).scatter(0, cell, c.input(np.ones(1000, np.float32)), "add")
+        c.output(rows + (sums / counts.reshape(16, 1).expand(16, 2)).take(cell))
+
+    *_, last = build(write).check().launches
+    assert len(last.args) == 4, "rows, cells, means, result"
+
+
+def test_a_mask_is_compared_again_beside_what_it_is_of() -> None:
+    """A cell is kept for the sums by cell; whether it is below 0 is not, though an earlier kernel could say so."""
+
+    def write(c: Case) -> None:
+        rows, places = c.input(floats(1000, 2)), c.input(floats(1000, 2))
+        x = map_("minimum", map_("maximum", (places * 4).to("i64"), 0), 3)
+        cell = x.select(1, 0) * 4 + x.select(1, 1)
+        sums = c.input(np.zeros((16, 2), np.float32)).scatter(0, cell.unsqueeze(1).expand(1000, 2), rows, "add")
+        c.output(rows + sums.take(where(cell < 0, cell + 16, cell)))
+
+    assert 1000 not in [temp.nbytes for temp in build(write).check().temps]
+
+
 def test_sums_along_different_dims_are_two_kernels() -> None:
     def write(c: Case) -> None:
         y = map_("tanh", c.input(floats(64, 96)))

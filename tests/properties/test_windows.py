@@ -266,3 +266,29 @@ def test_w2_a_loop_of_some_length_has_a_window_for_each_turn_from_the_second_on(
         after = torch.lazy.stats()
         assert after["windows"] - before["windows"] == 20
         assert all(after[made] == before[made] for made in ("plans_compiled", "plans_assembled"))
+
+
+@pytest.mark.parametrize("rows, each", [(1024, True), (8, False)])
+def test_w2_a_short_loop_has_a_window_for_each_turn_where_its_results_are_large(device, rows, each):
+    """A turn of 20 ops with 5 MB of results. Small ones share windows, of which each costs as much as some ops."""
+    ops = "sin cos tanh abs neg exp sigmoid relu square floor ceil round trunc frac erf expm1 log1p rsqrt sign sqrt"
+
+    def turn(x):
+        for op in ops.split():
+            x = getattr(torch, op)(x)
+        return x
+
+    with torch.lazy.window(config.WINDOW.default):
+        x = turn(torch.randn(rows, 64).to(device))
+        torch.lazy.synchronize()
+        for _ in range(4):
+            x = turn(x)
+        torch.lazy.synchronize()
+        before = torch.lazy.stats()
+        for _ in range(20):
+            x = turn(x)
+        torch.lazy.synchronize()
+        after = torch.lazy.stats()
+        windows = after["windows"] - before["windows"]
+        assert windows == 20 if each else windows < 10
+        assert not each or all(after[made] == before[made] for made in ("plans_compiled", "plans_assembled"))

@@ -22,6 +22,24 @@ WRONG = {
     "a loss of wrong classes": lambda d: F.cross_entropy(
         torch.ones(2, 3, device=d), torch.zeros(3, dtype=torch.long, device=d)
     ),
+    "a loss of classes that are no int64": lambda d: F.cross_entropy(
+        torch.ones(2, 3, device=d), torch.zeros(2, dtype=torch.int32, device=d)
+    ),
+    "a loss of an image's classes that are no int64": lambda d: F.cross_entropy(
+        torch.ones(2, 3, 4, 4, device=d), torch.zeros(2, 4, 4, dtype=torch.int32, device=d)
+    ),
+    "a loss of whole numbers": lambda d: F.nll_loss(
+        torch.ones(2, 3, dtype=torch.long, device=d), torch.zeros(2, dtype=torch.long, device=d)
+    ),
+    "a loss whose weight has another dtype": lambda d: F.nll_loss(
+        torch.ones(2, 3, device=d),
+        torch.zeros(2, dtype=torch.long, device=d),
+        torch.ones(3, dtype=torch.double, device=d),
+    ),
+    "norms of whole numbers": lambda d: torch._foreach_norm([torch.ones(2, dtype=torch.long, device=d)]),
+    "whole numbers times a float in place": lambda d: torch._foreach_mul_(
+        [torch.ones(2, dtype=torch.long, device=d)], torch.tensor(0.5, device=d)
+    ),
     "layer norm of wrong sizes": lambda d: F.layer_norm(torch.ones(2, 3, device=d), [4]),
     "a float to a bit op": lambda d: torch.ones(2, device=d) & 1,
     "a truth taken from a number": lambda d: torch.ones(2, dtype=torch.long, device=d) - truths(d),

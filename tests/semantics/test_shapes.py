@@ -122,3 +122,58 @@ def test_a_product_that_was_empty_first(agrees):
         return (x @ x.t()[:, :3]).t() + 1
 
     agrees(program)
+
+
+def normal(*sizes):
+    return lambda device: torch.randn(sizes).to(device)
+
+
+CLASSES = [lambda device: torch.tensor([0, 1, 4]).to(device)]
+AROUND = [normal(2, 3, 4), normal(2, 3, 4), [4], normal(2, 3, 1), normal(2, 3, 1), normal(4), normal(4)]
+# What is inferred without torch's references: an op, and arguments of which some are made on a device.
+INFERRED = {
+    "a layer norm": ("native_layer_norm", [normal(2, 3, 4), [4], normal(4), normal(4), 1e-5]),
+    "one over two dims": ("native_layer_norm", [normal(2, 3, 4), [3, 4], None, normal(3, 4), 1e-5]),
+    "one over all": ("native_layer_norm", [normal(4), [4], None, None, 1e-5]),
+    "one of columns": ("native_layer_norm", [lambda d: normal(4, 3)(d).t(), [4], normal(4), None, 1e-5]),
+    "one of halves": ("native_layer_norm", [lambda d: normal(2, 4)(d).bfloat16(), [4], normal(4), None, 1e-5]),
+    "its gradients": ("native_layer_norm_backward", [*AROUND, [True, True, True]]),
+    "some of them": ("native_layer_norm_backward", [*AROUND, [False, True, False]]),
+    "those of columns": (
+        "native_layer_norm_backward",
+        [lambda d: normal(3, 2, 4)(d).transpose(0, 1), *AROUND[1:], [True, True, True]],
+    ),
+    "a loss": ("nll_loss_forward", [normal(3, 5), *CLASSES, None, 1, -100]),
+    "a weighted loss of each": ("nll_loss_forward", [normal(3, 5), *CLASSES, normal(5), 0, -100]),
+    "a loss of one": ("nll_loss_forward", [normal(5), lambda d: torch.tensor(1).to(d), None, 1, -100]),
+    "its gradient": ("nll_loss_backward", [normal(), normal(3, 5), *CLASSES, None, 1, -100, normal()]),
+    "that of columns": (
+        "nll_loss_backward", [normal(), lambda d: normal(5, 3)(d).t(), *CLASSES, None, 1, -100, normal()],
+    ),
+    "that of each": ("nll_loss_backward", [normal(3), normal(3, 5), *CLASSES, None, 0, -100, normal()]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INFERRED)
+def test_what_is_inferred_is_what_the_cpu_gives(device, agrees, name):
+    op, made = INFERRED[name]
+
+    def program(where):
+        return getattr(torch.ops.aten, op)(*(a(where) if callable(a) else a for a in made))
+
+    def described(results):
+        results = results if isinstance(results, tuple) else (results,)
+        return [None if t is None else (t.shape, t.dtype, t.stride()) for t in results]
+
+    assert described(program(device)) == described(program("cpu"))
+    agrees(program)
+
+
+@pytest.mark.parametrize("order", [1, 2, float("inf")])
+def test_norms_and_products_of_a_list_have_each_tensor_s_dtype(agrees, order):
+    def program(device):
+        several = [normal(2, 3)(device), normal(4)(device).double(), normal(5)(device).bfloat16()]
+        torch._foreach_mul_(several, torch.tensor(0.5, dtype=torch.double, device=device))
+        return torch._foreach_norm(several, order)
+
+    agrees(program)
