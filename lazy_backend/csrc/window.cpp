@@ -37,8 +37,8 @@ constexpr uint64_t kMaxPendingBytes = 1ull << 30;
 // Windows of fixed length drift: a loop of 150 ops would give other windows in each of its turns, and each is a compile.
 // So a window ends where the last ops hash low, which is at the same places of a loop's body whatever the phase:
 //  - from a quarter of the greatest length on, at a hash in the lowest 1/128. A training step of some hundred ops has a few;
-//  - from 32 ops on, or 4 MB of results, where the last 16 ops are those before its start: a loop has come round. Loops
-//    that come round sooner are too short for windows of their own, and have the boundaries below;
+//  - from 32 ops on, or 16 with 4 MB of results, where the last 16 ops are those before its start: a loop has come round.
+//    Loops that come round sooner are too short for windows of their own, and have the boundaries below;
 //  - from an eighth on, in a window that is nothing but turns of such a loop (its first 16 ops came again at once): at the
 //    loop's lowest hash. The device starts sooner and has less left to do when the script waits (benchmarks.launch_hiding);
 //  - from an eighth on, at an upload, with which the steps of most scripts begin (`cut_at_upload`);
@@ -56,7 +56,7 @@ bool content_boundary(Boundary& w, uint64_t length, uint64_t bytes, uint64_t rol
   const uint64_t longest = window_ops;
   if (longest < kShortest) return false;
   if (rolling == w.before) {
-    if (length >= kTurn || bytes >= kHeavy) return true;
+    if (length >= kTurn || (length >= kHashed && bytes >= kHeavy)) return true;
     w.before = 0;
   }
   if (length <= kHashed) {

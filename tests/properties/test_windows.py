@@ -292,3 +292,15 @@ def test_w2_a_short_loop_has_a_window_for_each_turn_where_its_results_are_large(
         windows = after["windows"] - before["windows"]
         assert windows == 20 if each else windows < 10
         assert not each or all(after[made] == before[made] for made in ("plans_compiled", "plans_assembled"))
+
+
+def test_w2_the_turns_of_a_very_short_loop_are_fused_however_large_they_are(device):
+    """A turn of 7 ops with 7 MB of results: memory is read and written once for ten of them."""
+    x = torch.randn(1024, 256).to(device)
+    with torch.lazy.window(config.WINDOW.default):
+        for _ in range(3):
+            short_loop(x, 100).cpu()
+        before = torch.lazy.stats()
+        short_loop(x, 100).cpu()
+        after = torch.lazy.stats()
+    assert after["windows"] - before["windows"] == 1 + 9 + 1
