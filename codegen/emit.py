@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 from codegen.builder import HALVES, Buf, Builder, V
 from codegen.index import Div, Dyn, Expr, Mod, Var, variable
 from codegen.loops import Instr, Program, Store
+from codegen.nesting import Rows, varies_with
 from ops_core.sizes import multiple
 
 # Functions whose result on rounded operands needs no rounding.
@@ -42,15 +43,17 @@ def declare(k: Builder, program: Program, scalars: list[V] | None = None) -> Arg
 class Emitter:
     """Emits instructions once per scope.
 
-    `env` gives the loop variables; `vector` runs over `width` lanes from there, which are rows of `columns` elements
-    where that is not 0.
+    `env` gives the loop variables; `vector` runs over `width` lanes from there, which are several rows if `rows`.
     """
 
     def __init__(
-        self, k: Builder, program: Program, vector: Var | None, arguments: Arguments | None = None, columns: int = 0
-    ):
-        self.k, self.program, self.vector, self.columns = k, program, vector, columns
-        self._buffers, self._offsets, self._scalars = arguments or declare(k, program)
+        self, k: Builder, program: Program, vector: Var | None, arguments: Arguments | None = None,
+        rows: Rows | None = None,
+    ):  # fmt: skip
+        self.k, self.program, self.vector, self.rows = k, program, vector, rows
+        arguments = arguments or declare(k, program)
+        self._buffers, self._offsets, self._scalars = arguments
+        self._by_row = _ByRow(k, program, vector, arguments, rows.columns) if vector and rows else None
         self.width = 1
         self.env: dict[Var, V | int] = {}
         self.accumulators: dict[int, V] = {}
@@ -61,7 +64,8 @@ class Emitter:
     def scope(self, known: dict[int, V] | None = None) -> Iterator[None]:
         """What is emitted inside is not seen after: the body of a loop or branch. known: what is seen there already."""
         self._scopes.append({} if known is None else known)
-        yield
+        with self._by_row.scope() if self._by_row else nullcontext():
+            yield
         self._scopes.pop()
 
     def value(self, id: int) -> V:
@@ -70,9 +74,22 @@ class Emitter:
             if id in scope:
                 return scope[id]
         instr = self.program.instrs[id]
-        result = self.staged[id]() if id in self.staged else _EMIT[instr.op](self, instr)
+        if id in self.staged:
+            result = self.staged[id]()
+        elif self.rows and id in self.rows.once and self.width > 1:
+            result = self.by_row().value(id)
+            if result.width > 1:
+                result = self.k.shuffle(result, result, [lane // self.rows.columns for lane in range(self.width)])
+        else:
+            result = _EMIT[instr.op](self, instr)
         self._scopes[-1][id] = result
         return result
+
+    def by_row(self) -> Emitter:
+        """Of vectors with a lane for each row of this one's."""
+        assert self._by_row and self.rows
+        self._by_row.env, self._by_row.width = self.env, self.width // self.rows.columns
+        return self._by_row
 
     def store_all(self, stores: Sequence[Store]) -> None:
         """Compute all values, then write them: a buffer may be among those that are loaded."""
@@ -140,11 +157,17 @@ class Emitter:
         if isinstance(atom, Var):
             at = self.env[atom]
             at = at if isinstance(at, V) else k.const(at, "index")
-            return at + k.iota(self.width) if lanes and atom == self.vector and self.width > 1 else at
+            return at + self._lanes() if lanes and atom == self.vector and self.width > 1 else at
         if isinstance(atom, Dyn):
             return k.cast(self.value(atom.id), "index")
+        if lanes and self.rows and self.width > 1 and atom == Mod(variable(self.vector), self.rows.columns):  # type: ignore[arg-type]
+            return k.iota(self.width) % self.rows.columns  # vectors begin with a row
         inner = self.index(atom.expr, lanes)
         return inner // self.size(atom.by) if isinstance(atom, Div) else inner % self.size(atom.by)
+
+    def _lanes(self) -> V:
+        """What the vector's variable is in each lane, from the first on."""
+        return self.k.iota(self.width)
 
     def _varies(self, expr: Expr) -> bool:
         return self.width > 1 and self.vector in expr.vars
@@ -177,7 +200,7 @@ class Emitter:
             return k.load(buf, self._safe(guard, self.address(offset, expr, lanes=True)))
 
         if step not in (1, -1, 2):
-            short = self._short_rows(buf, offset, expr) if guard is None else None
+            short = self._of_rows(buf, offset, expr) if guard is None else None
             return apart() if short is None else short
         first, width = self.address(offset, expr if step != -1 else expr - (self.width - 1)), self.width
 
@@ -202,46 +225,28 @@ class Emitter:
 
         return k.either(k.any(guard), lambda: [partly()], lambda: [zeros])[0]
 
-    def _short_rows(self, buf: Buf, offset: int | None, expr: Expr) -> V | None:
-        """A load of whole rows, or of an element for each row or each column; None if it is no such load."""
-        k, width, columns = self.k, self.width, self.columns
-        if not columns or not multiple(width, columns):
+    def _of_rows(self, buf: Buf, offset: int | None, expr: Expr) -> V | None:
+        """A load of whole rows, the same one or one for each; None if it is no such load."""
+        if not self.rows:
             return None
-        row, column = (kind(variable(self.vector), columns) for kind in (Div, Mod))  # type: ignore[arg-type]
-        varies, beside = self._kinds(expr), dict(expr.terms).get(column) == 1
-        if varies == {Mod} and beside:
+        k, width, columns = self.k, self.width, self.rows.columns
+        column = Mod(variable(self.vector), columns)  # type: ignore[arg-type]
+        varies = varies_with(expr, self.vector, columns, self.rows.once.__contains__)  # type: ignore[arg-type]
+        if dict(expr.terms).get(column) != 1:
+            return None
+        if varies == {Mod}:
             each = k.load(buf, self.address(offset, expr), columns)
             return k.shuffle(each, each, [lane % columns for lane in range(width)])
-        if varies == {Div} and dict(expr.terms).get(row) == 1 and not self._looked_up(expr):
-            each = k.load(buf, self.address(offset, expr), width // columns)
-        elif varies == {Div} or (varies == {Div, Mod} and beside):
-            at = self.address(offset, expr, lanes=True)
-            count = columns if beside else 1
-            parts = [k.load(buf, k.lane(at, lane), count) for lane in range(0, width, columns)]
-            if beside:
-                while len(parts) > 1:
-                    both = list(range(2 * parts[0].width))
-                    parts = [k.shuffle(a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-                return parts[0]
-            each = k.pack(parts) if len(parts) > 1 else parts[0]
-        else:
+        if varies != {Div, Mod}:
             return None
-        if each.width == 1:
-            return k.broadcast(each, width)
-        return k.shuffle(each, each, [lane // columns for lane in range(width)])
-
-    def _kinds(self, expr: Expr) -> set[type | None]:
-        """What an expression varies with from lane to lane: Div, the row; Mod, the column; None, something else."""
-        found: set[type | None] = set()
-        for atom, _ in expr.terms:
-            if isinstance(atom, Dyn):
-                for id in needs(self.program, [atom.id]):
-                    for inner in self.program.instrs[id].data:
-                        found |= self._kinds(inner) if isinstance(inner, Expr) else set()
-            elif self.vector in atom.vars:
-                whole = isinstance(atom, (Div, Mod)) and atom == type(atom)(variable(self.vector), self.columns)
-                found.add(type(atom) if whole else None)
-        return found
+        starts = self.by_row().address(
+            offset, Expr(expr.const, tuple(t for t in expr.terms if t[0] != column)), lanes=True
+        )
+        parts = [k.load(buf, k.lane(starts, row), columns) for row in range(width // columns)]
+        while len(parts) > 1:
+            both = list(range(2 * parts[0].width))
+            parts = [k.shuffle(a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
 
     def prefetch(self, instr: Instr) -> None:
         """Ask for the cache line where a load begins."""
@@ -297,6 +302,27 @@ class Emitter:
 
     def _acc(self, instr: Instr) -> V:
         return self.accumulators[instr.data[0]]
+
+
+class _ByRow(Emitter):
+    """Vectors over rows of `columns` elements, with a lane for each: emits what is one value for a whole row."""
+
+    def __init__(self, k: Builder, program: Program, vector: Var, arguments: Arguments, columns: int):
+        super().__init__(k, program, vector, arguments)
+        self.row, self._columns = Div(variable(vector), columns), columns
+
+    def _lanes(self) -> V:
+        return self.k.iota(self.width) * self._columns
+
+    def _atom(self, atom: Var | Dyn | Div | Mod, lanes: bool) -> V:
+        if lanes and atom == self.row:
+            return super()._atom(atom, False) + self.k.iota(self.width)
+        return super()._atom(atom, lanes)
+
+    def _step(self, expr: Expr) -> int | None:
+        if self._looked_up(expr) or any(self.vector in atom.vars for atom, _ in expr.terms if atom != self.row):
+            return None
+        return dict(expr.terms).get(self.row, 0)
 
 
 _EMIT = {

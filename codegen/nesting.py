@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
-from codegen.index import Div, Expr, Mod, Var, variable
+from codegen.index import Div, Dyn, Expr, Mod, Var, variable
 from codegen.loops import Program
 from ops_core.dtypes import BY_NAME
 from ops_core.sizes import multiple, varies
@@ -22,30 +24,40 @@ class Nest:
     """A program with its loops in order, outermost first.
 
     vector   the variable that vectors run along, innermost
-    columns  where a vector holds several short rows, the elements of each; otherwise 0
+    rows     where a vector holds several short rows, what they are like
     """
 
     program: Program
     parallel: tuple[Var, ...]
     reduced: tuple[Var, ...]
     vector: Var | None
-    columns: int = 0
+    rows: Rows | None = None
 
 
-def arrange(program: Program, width: int = 1) -> Nest:
-    """The loop nest of a program. width: lanes of a vector that may hold several rows."""
+class Rows(NamedTuple):
+    """Rows of `columns` elements, several of which a vector of `width` lanes holds. once: the instructions whose value
+    is one for a whole row, and is computed in vectors that have a lane for each row."""
+
+    columns: int
+    width: int
+    once: frozenset[int]
+
+
+def arrange(program: Program, vector_bytes: int = 0) -> Nest:
+    """The loop nest of a program. vector_bytes: of vectors that may hold several rows."""
     program = _collapse(_order(_split(program)))
-    vector, columns = _vector(program), 0
-    if vector and _short_rows(program, vector, width):
-        columns, program = vector.size, _joined(program, *program.vars[-2:])
-        vector = program.vars[-1]
+    vector, rows = _vector(program), None
+    if vector and _are_short(program, vector):
+        joined = _joined(program, *program.vars[-2:])
+        rows = _short_rows(joined, vector.size, vector_bytes)
+        program, vector = (joined, joined.vars[-1]) if rows else (program, vector)
     vars = [v for v in program.vars if v != vector] + ([vector] if vector else [])
     return Nest(
         program,
         tuple(v for v in vars if v not in program.reduced),
         tuple(v for v in vars if v in program.reduced),
         vector,
-        columns,
+        rows,
     )
 
 
@@ -53,6 +65,45 @@ def element_bytes(program: Program) -> int:
     """Bytes of the widest number that the program computes with, at least 4: what decides how many lanes fit."""
     kept = [b.dtype for b in program.buffers] + [r.dtype for r in program.reductions]
     return max([4, *(BY_NAME[d].bytes for d in (*kept, *(i.dtype for i in program.instrs)))])
+
+
+def varies_with(expr: Expr, vector: Var, columns: int, once: Callable[[int], bool]) -> set[type | None]:
+    """What an expression over joined rows varies with from lane to lane: Div, the row; Mod, the column; None, something
+    else. once: whether an instruction's value is one for a whole row."""
+    found: set[type | None] = set()
+    for atom, _ in expr.terms:
+        if vector not in atom.vars if isinstance(atom, (Div, Mod, Dyn)) else atom != vector:
+            continue
+        if isinstance(atom, Dyn):
+            found.add(Div if once(atom.id) else None)
+        elif isinstance(atom, Var):
+            found.add(None)
+        elif atom.expr == variable(vector):
+            whole = atom.by == columns or (isinstance(atom, Div) and multiple(atom.by, columns))
+            found.add(type(atom) if whole else None)
+        else:
+            inner = varies_with(atom.expr, vector, columns, once)
+            found.add(Div if inner == {Div} else None)
+    return found
+
+
+def _short_rows(program: Program, columns: int, vector_bytes: int) -> Rows | None:
+    """The joined rows of the last variable, if vectors hold two or more of them."""
+    vector, once = program.vars[-1], set[int]()
+    for id, instr in enumerate(program.instrs):
+        if vector in program.dependence[id]:
+            exprs = [d for d in instr.data if isinstance(d, Expr)]
+            below = [a for a in instr.args if vector in program.dependence[a]]
+            kinds = set().union(*(varies_with(e, vector, columns, once.__contains__) for e in exprs))
+            if kinds <= {Div} and once.issuperset(below):
+                once.add(id)
+    apart = [i.dtype for id, i in enumerate(program.instrs) if vector in program.dependence[id] and id not in once]
+    stored = [program.buffers[s.buffer].dtype for s in program.stores]
+    widest = max([4, *(BY_NAME[d].bytes for d in (*apart, *stored))])
+    width = vector_bytes // widest
+    while width > columns and not multiple(vector.size, width):
+        width //= 2
+    return Rows(columns, width, frozenset(once)) if width > columns else None
 
 
 def lanes(vector: Var | None, wanted: int) -> int:
@@ -123,17 +174,16 @@ def _joined(program: Program, a: Var, b: Var) -> Program:
     return program.rewrite(vars, reduced, lambda e: e.subs(env))
 
 
-def _short_rows(program: Program, vector: Var, width: int) -> bool:
+def _are_short(program: Program, vector: Var) -> bool:
     """Whether the vector's rows are few elements that lie beside those of the next row wherever they are written."""
-    if program.reduced or len(program.vars) < 2 or vector != program.vars[-1] or varies(vector.size):
+    if program.reduced or len(program.vars) < 2 or vector != program.vars[-1]:
         return False
-    row = program.vars[-2]
-    if vector.size not in SHORT_ROWS or vector.size >= width or not multiple(row.size * vector.size, width):
+    if varies(vector.size) or vector.size not in SHORT_ROWS:
         return False
     loads = [i for i in program.instrs if i.op == "load"]
     if any(i.args or i.data[2].dynamic(vector) or i.data[2].coefficient(vector) not in (0, 1) for i in loads):
         return False
-    return all(_walks_as_one(s.expr, row, vector) for s in program.stores)
+    return all(_walks_as_one(s.expr, program.vars[-2], vector) for s in program.stores)
 
 
 def _joinable(program: Program) -> tuple[Var, Var] | None:

@@ -43,15 +43,15 @@ class _Regroup:
     # Values that need not be kept
 
     def _recompute(self, value: Value) -> set[Value]:
-        """Compute a value in each kernel that reads it, where that moves no more bytes than keeping it. Products and
-        the like read it. Returns the values that have readers now and had none."""
+        """Compute a value in each kernel that reads it, where that moves no more bytes than keeping it. Anchors go on
+        reading it. Returns the values that are read from memory now and were not."""
         node = value.node
-        readers, kept = [], []
-        for group in self.readers[value]:
-            (kept if group.anchor else readers).append(group)
+        readers = [g for g in self.readers[value] if not g.anchor]
+        kept = [g for g in self.readers[value] if g.anchor]
         if node.op != "map" or len(node.outputs) > 1 or not readers:
             return set()
-        stored = kept or any(s.inputs[0] is value and self.fusion.final(s) for s in self.fusion.owner[value].stores)
+        stores = self.fusion.owner[value].stores
+        stored = bool(kept) or any(s.inputs[0] is value and self.fusion.final(s) for s in stores)
         moved = 0 if stored else -usual_bytes(value)
         uses: list[tuple[Group, Uses]] = []
         new: set[Value] = set()

@@ -63,8 +63,8 @@ class Kernel:
 def build(name: str, program: Program, caps: Any) -> Kernel:
     """The kernel of a loop program."""
     wanted = (caps.vector_bytes if caps.is_cpu else GPU_VECTOR_BYTES) // element_bytes(program)
-    nest = arrange(program, wanted if caps.is_cpu else 1)
-    width = lanes(nest.vector, wanted)
+    nest = arrange(program, caps.vector_bytes if caps.is_cpu else 0)
+    width = nest.rows.width if nest.rows else lanes(nest.vector, wanted)
     return _Nest(name, nest, width, caps).kernel()
 
 
@@ -83,7 +83,7 @@ class _Nest:
             self.lanes = lanes(nest.reduced[-1], min(ROW_LANES, caps.max_work_group_size) * width) // width
         self.local = self.lanes if self.lanes > 1 else _local_size(self.items, caps)
         self.k = Builder(name, 64 if self.program.wide else 32, (self.local, 1, 1) if self.lanes > 1 else None)
-        self.emitter = Emitter(self.k, self.program, nest.vector, columns=nest.columns)
+        self.emitter = Emitter(self.k, self.program, nest.vector, rows=nest.rows)
         self.arrays: list[str] = []
         if nest.reduced and nest.vector:
             self._keep(nest.vector, caps)

@@ -27,6 +27,12 @@ CASES: dict[str, Case] = {
     "the number of the row": lambda x, row, column, table, at: (
         x + torch.arange(x.shape[0], device=x.device, dtype=x.dtype)[:, None] % 7
     ),
+    "a wide number for each row": lambda x, row, column, table, at: x * (at % 7 - 3)[:, None].to(x.dtype),
+    "rows found by a sum": lambda x, row, column, table, at: x + table[(at * 3 + 1) % 64] * row,
+    "rows found from the end": lambda x, row, column, table, at: x - table[at - 64],
+    "every fourth row": lambda x, row, column, table, at: (
+        x + torch.arange(x.shape[0], device=x.device, dtype=x.dtype).div(4, rounding_mode="floor")[:, None]
+    ),
     "over a third dim": lambda x, row, column, table, at: x[None] * row + table[:3, None],
 }
 
@@ -74,3 +80,22 @@ def test_vectors_hold_several_rows(device: str, name: str) -> None:
     if not any("STORE(__" in source for source in sources):
         pytest.skip("this device uses no vectors")
     assert not any("STORE(__global float, 2," in source for source in sources)
+
+
+def test_what_is_one_for_a_row_is_computed_once_for_it(device: str) -> None:
+    """64-bit places of rows take no lanes from their elements: vectors are as wide as of elements alone."""
+    if device == "cpu":
+        pytest.skip("the cpu compiles nothing")
+    x, _, column, table, at = (t.to(device) for t in operands(4096, 4, torch.float32))
+    torch.lazy.synchronize()
+
+    def widest(program: Callable[[], Tensor]) -> set[str]:
+        kernels = [k for w in lazy_backend.explain(program).windows for k in w.kernels]
+        return {
+            line.split("(")[1].split(",")[1]
+            for k in kernels
+            for line in k.source.splitlines()
+            if "STORE(__global f" in line
+        }
+
+    assert widest(lambda: x + table[(at * 3 + 1) % 64]) == widest(lambda: x + column)
