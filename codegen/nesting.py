@@ -176,14 +176,17 @@ def _joined(program: Program, a: Var, b: Var) -> Program:
 
 def _are_short(program: Program, vector: Var) -> bool:
     """Whether the vector's rows are few elements that lie beside those of the next row wherever they are written."""
-    if program.reduced or len(program.vars) < 2 or vector != program.vars[-1]:
+    if len(program.vars) < 2 or vector != program.vars[-1]:
+        return False
+    row = program.vars[-2]
+    if (row in program.reduced) != (vector in program.reduced):
         return False
     if varies(vector.size) or vector.size not in SHORT_ROWS:
         return False
     loads = [i for i in program.instrs if i.op == "load"]
     if any(i.args or i.data[2].dynamic(vector) or i.data[2].coefficient(vector) not in (0, 1) for i in loads):
         return False
-    return all(_walks_as_one(s.expr, program.vars[-2], vector) for s in program.stores)
+    return all(_walks_as_one(s.expr, row, vector) for s in program.stores)
 
 
 def _joinable(program: Program) -> tuple[Var, Var] | None:

@@ -33,6 +33,8 @@ CASES: dict[str, Case] = {
     "every fourth row": lambda x, row, column, table, at: (
         x + torch.arange(x.shape[0], device=x.device, dtype=x.dtype).div(4, rounding_mode="floor")[:, None]
     ),
+    "the sum of all": lambda x, row, column, table, at: (x * row + table[at]).sum(),
+    "less the greatest of all": lambda x, row, column, table, at: x * row - (x * row).amax(),
     "over a third dim": lambda x, row, column, table, at: x[None] * row + table[:3, None],
 }
 
