@@ -101,7 +101,7 @@ def _short_rows(program: Program, columns: int, vector_bytes: int) -> Rows | Non
     stored = [program.buffers[s.buffer].dtype for s in program.stores]
     widest = max([4, *(BY_NAME[d].bytes for d in (*apart, *stored))])
     width = vector_bytes // widest
-    while width > columns and not multiple(vector.size, width):
+    while width > columns and not varies(vector.size) and vector.size < width:
         width //= 2
     return Rows(columns, width, frozenset(once)) if width > columns else None
 

@@ -145,3 +145,32 @@ def test_random_numbers_of_no_dims_are_drawn_on_the_device(device):
     values = [torch.randn_like(torch.zeros((), device=device)).item() for _ in range(50)]
     assert len(set(values)) == 50
     assert torch.lazy.stats()["host_ops"] == before
+
+
+# Sizes of which four divide some, the vectors of most devices few.
+SHAPES = [(3, 4), (5, 8), (9, 20), (11, 36), (13, 100), (2, 6), (5, 30), (7, 9), (1, 1004)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_number_depends_on_the_place_of_its_element_alone(device, any_window, shape):
+    """whatever is computed beside it: four elements share a counter, and so does what is computed of it"""
+    if device == "cpu":
+        pytest.skip("the cpu's numbers come one after another")
+
+    def seeded(program):
+        torch.manual_seed(5)
+        return program().cpu()
+
+    def drawn():
+        return torch.rand(shape, device=device)
+
+    x = torch.randn(shape)
+    there = x.to(device)
+    expected = seeded(lambda: torch.rand(1 << 14, device=device))[: x.numel()].reshape(shape)
+    assert torch.equal(seeded(drawn), expected)
+    assert torch.equal(seeded(lambda: drawn().t() + there.t()), expected.t() + x.t())
+    assert torch.equal(seeded(lambda: drawn()[:, 1:] + there[:, :-1]), expected[:, 1:] + x[:, :-1])
+    assert torch.equal(seeded(lambda: drawn().double() * 2), expected.double() * 2)
+    for dim in (0, 1):
+        torch.testing.assert_close(seeded(lambda dim=dim: (drawn() * there).sum(dim)), (expected * x).sum(dim))
+        torch.testing.assert_close(seeded(lambda dim=dim: (drawn() * there).softmax(dim)), (expected * x).softmax(dim))
