@@ -152,7 +152,7 @@ SHAPES = [(3, 4), (5, 8), (9, 20), (11, 36), (13, 100), (2, 6), (5, 30), (7, 9),
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_number_depends_on_the_place_of_its_element_alone(device, any_window, shape):
+def test_a_number_depends_on_the_place_of_its_element_alone(device, shape):
     """whatever is computed beside it: four elements share a counter, and so does what is computed of it"""
     if device == "cpu":
         pytest.skip("the cpu's numbers come one after another")
