@@ -101,7 +101,7 @@ class Fusion:
         """A new group for the node. Loads whose slot is overwritten before it can run are copied first."""
         operand = node.outputs[0] if node.op not in REDUCTIONS and node.outputs else node.inputs[0]
         plain = node.op == "map" or node.op in REDUCTIONS or node.op == "store"
-        if node.op in CONTRACTIONS:
+        if node.op in CONTRACTIONS or node.op == "sort":
             self._keep_costly(node)
         for attempt in ("read", "copy") if self.extern(node) else ("recompute", "read", "copy"):
             group = Group(self._next, operand.shape, None if plain else node)
@@ -568,11 +568,13 @@ class Fusion:
         self._open(copy)
         self.copies[value] = copy.outputs[0]
 
-    def _keep_costly(self, contraction: Node) -> None:
-        """Put operands into memory that would be looked up, or put together, anew for each of many terms."""
-        *_, rows, columns = contraction.outputs[0].shape
-        terms = (columns, rows) if contraction.op == "matmul" else (KEPT_TERMS, KEPT_TERMS)
-        for operand, again in zip(contraction.inputs, terms, strict=True):
+    def _keep_costly(self, anchor: Node) -> None:
+        """Put operands into memory that would be looked up, put together or drawn anew for each of many terms; those of
+        a sort, element by element."""
+        terms = [KEPT_TERMS] * len(anchor.inputs)
+        if anchor.op == "matmul":
+            terms = list(anchor.outputs[0].shape[:-3:-1])  # an element of A is in as many terms as there are columns
+        for operand, again in zip(anchor.inputs, terms, strict=True):
             value = operand
             while value.node.op in VIEWS:
                 value = value.node.inputs[0]
@@ -581,11 +583,11 @@ class Fusion:
             if value in self.inlined:
                 del self.inlined[value]
             elif value.node.op in INLINE:
-                self._copy(value, contraction.origin)
+                self._copy(value, anchor.origin)
 
     def _costly(self, value: Value) -> bool:
-        """Whether an element takes a table of parts or of indices to find."""
-        if value.node.op in ("cat", "gather", "index"):
+        """Whether an element takes a table of parts or of indices to find, or a random number."""
+        if value.node.op in ("cat", "gather", "index", "rand_bits"):
             return True
         inside = value.node.op in INLINE or value in self.inlined
         return inside and value not in self.copies and any(map(self._costly, value.node.inputs))

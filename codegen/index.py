@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from ops_core.sizes import common_divisor, multiple
+from ops_core.sizes import common_divisor, multiple, varies
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,10 @@ class Expr:
     def __mod__(self, by: int) -> Expr:
         if by == 1:
             return ZERO
-        rest = Expr(self.const % by, tuple((a, c % by) for a, c in self.terms if not multiple(c, by)))
+        # What varies stays, so that neighbours can still be joined (`codegen.nesting`).
+        rest = Expr(
+            self.const % by, tuple((a, c if varies(c) else c % by) for a, c in self.terms if not multiple(c, by))
+        )
         lo, hi = rest.bounds
         if lo // by == hi // by:
             return rest - lo // by * by

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from codegen.index import Div, Dyn, Expr, Mod, Var, variable
 from codegen.loops import Program
@@ -24,7 +24,7 @@ class Nest:
     """A program with its loops in order, outermost first.
 
     vector   the variable that vectors run along, innermost
-    rows     where a vector holds several short rows, what they are like
+    rows     where a vector holds several short rows, or some lanes of it share values, what they are like
     """
 
     program: Program
@@ -49,8 +49,10 @@ def arrange(program: Program, vector_bytes: int = 0) -> Nest:
     vector, rows = _vector(program), None
     if vector and _are_short(program, vector):
         joined = _joined(program, *program.vars[-2:])
-        rows = _short_rows(joined, vector.size, vector_bytes)
+        rows = _rows(joined, joined.vars[-1], vector.size, vector_bytes)
         program, vector = (joined, joined.vars[-1]) if rows else (program, vector)
+    elif vector and (columns := _shared(program, vector)):
+        rows = _rows(program, vector, columns, vector_bytes)
     vars = [v for v in program.vars if v != vector] + ([vector] if vector else [])
     return Nest(
         program,
@@ -87,11 +89,20 @@ def varies_with(expr: Expr, vector: Var, columns: int, once: Callable[[int], boo
     return found
 
 
-def _short_rows(program: Program, columns: int, vector_bytes: int) -> Rows | None:
-    """The joined rows of the last variable, if vectors hold two or more of them."""
-    vector, once = program.vars[-1], set[int]()
+def _shared(program: Program, vector: Var) -> int:
+    """How many neighbours share what is computed of their place, as random numbers do; 0 if none or too many do."""
+    for expr in program.accesses():
+        for atom, _ in expr.terms:
+            if isinstance(atom, Div) and atom.expr == variable(vector) and atom.by in SHORT_ROWS:
+                return atom.by
+    return 0
+
+
+def _rows(program: Program, vector: Var, columns: int, vector_bytes: int) -> Rows | None:
+    """The rows of so many elements that the vector's variable walks, if vectors hold two or more of them."""
+    once = set[int]()
     for id, instr in enumerate(program.instrs):
-        if vector in program.dependence[id]:
+        if vector in program.dependence[id] and instr.op != "acc" and not (instr.op == "load" and instr.args):
             exprs = [d for d in instr.data if isinstance(d, Expr)]
             below = [a for a in instr.args if vector in program.dependence[a]]
             kinds = set().union(*(varies_with(e, vector, columns, once.__contains__) for e in exprs))
@@ -171,7 +182,7 @@ def _joined(program: Program, a: Var, b: Var) -> Program:
     env = {a: variable(joined) // b.size, b: variable(joined) % b.size}
     vars = tuple(joined if v == b else v for v in program.vars if v != a)
     reduced = program.reduced - {a, b} | ({joined} if b in program.reduced else frozenset())
-    return program.rewrite(vars, reduced, lambda e: e.subs(env))
+    return program.rewrite(vars, reduced, lambda e: _unreduced(e, a, b).subs(env))
 
 
 def _are_short(program: Program, vector: Var) -> bool:
@@ -198,9 +209,31 @@ def _joinable(program: Program) -> tuple[Var, Var] | None:
     return None
 
 
-def _walks_as_one(expr: Expr, a: Var, b: Var) -> bool:
-    outer, inner = expr.coefficient(a), expr.coefficient(b)
-    return outer is not None and inner is not None and outer == inner * b.size
+def _walks_as_one(expr: Expr, a: Var, b: Var, modulo: int = 0) -> bool:
+    """Whether an access depends on two neighbours as on the one variable that they would be joined to. modulo: of which
+    multiples do not matter."""
+    for atom, _ in expr.terms:
+        if isinstance(atom, Var) or not atom.vars & {a, b}:
+            continue
+        if isinstance(atom, Dyn) or not _walks_as_one(atom.expr, a, b, atom.by if isinstance(atom, Mod) else 0):
+            return False
+    terms = dict(expr.terms)
+    step, rows = terms.get(a, 0), terms.get(b, 0) * b.size
+    return bool(step == rows) or bool(modulo and multiple(step - rows, modulo))
+
+
+def _unreduced(expr: Expr, a: Var, b: Var) -> Expr:
+    """An access that walks two neighbours as one, with the factors that a had before remainders reduced them."""
+
+    def atom(x: Any) -> Any:
+        if not isinstance(x, (Div, Mod)) or not x.vars & {a, b}:
+            return x
+        inner = _unreduced(x.expr, a, b)
+        factor = dict(inner.terms).get(b, 0) * b.size
+        others = tuple(t for t in inner.terms if t[0] != a)
+        return type(x)(Expr(inner.const, ((a, factor), *others) if factor else others), x.by)
+
+    return Expr(expr.const, tuple((atom(x), factor) for x, factor in expr.terms))
 
 
 def _vector(program: Program) -> Var | None:

@@ -21,7 +21,6 @@ INDEX_BITS = re.compile(r"index = (\d+)")
 # Blocks of fewer operations are written without the language's marks of a scope, which would be as long as they are:
 # with 4 the programs of examples/gpt.py build in the same time (3.30 and 3.29 s).
 SCOPE_OPERATIONS = 8
-WORD = Type("i64")
 
 
 def print_kernel(mlir_text: str, dialect: str) -> str:
@@ -43,27 +42,7 @@ def print_source(mlir_text: str, dialect: str) -> Source:
         for function in container.regions[0].blocks[0].operations:
             if function.operation.name == "gpu.func":
                 printer.kernel(function.operation)
-    return Source(lang.header, tuple(functions(printer.needed, dialect)), "".join(printer.out), printer.whole)
-
-
-def some_branch(block: Any) -> bool:
-    """Whether only some work-items loop, over a row's last elements or where the last items have no row, or load.
-
-    benchmarks: stencil, lengths; cat of two (2048, 1000) floats 1.3 ms, 0.9 ms whole.
-    """
-    for op in block.operations:
-        o = op.operation
-        inner = [b for region in o.regions for b in region.blocks]
-        loops = any(part.operation.name == "scf.for" for b in inner for part in b.operations)
-        if (o.name == "scf.if" and (loops or len(o.results))) or any(map(some_branch, inner)):
-            return True
-    return False
-
-
-# Scalar products of 64 bits, which indices are not, from which on it pays that a compiler puts work-items side by side
-# into vectors: Philox has 20 for four lanes (random numbers 2.9 times as fast, dropout 1.8). Nothing else of 95 ops
-# gained, a sum of integers took four times as long, and builds take a fifth longer (docs/performance.md, "Zen 4").
-LONG_CHAIN = 10
+    return Source(lang.header, tuple(functions(printer.needed, dialect)), "".join(printer.out))
 
 
 def printer_class(lang: Language) -> type[Printer]:
@@ -136,8 +115,6 @@ class Printer:
         self.memrefs: dict[Any, tuple[str, str, str]] = {}
         self.indent = "    "
         self.count = self.scopes = 0
-        self.products = 0
-        self.whole = True  # whether each kernel's work-items are better left as they are
 
     # Functions
 
@@ -148,7 +125,6 @@ class Printer:
         n = self.argument_count(f)
         self.stored = self.written(block)
         self.alone = self.unaliased(f)
-        self.products = 0
         parameters, local = [], []
         for i, a in enumerate(block.arguments):
             self.names[a] = name = f"a{i}" if i < n else f"l{i - n}"
@@ -158,18 +134,13 @@ class Printer:
                 size, element, space = self.memref(a.type)
                 local.append(f"{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
         sizes = list(attributes["gpu.known_block_size"]) if "gpu.known_block_size" in attributes else []
-        self.out.append(lang.work_group(sizes))
-        before = len(self.out)
+        self.out.append(lang.work_group(sizes) + lang.whole)
         name = attributes["sym_name"].value
         self.out.append(f"{lang.kernel} {name}({', '.join(parameters)})\n{{\n")
         for line in local:
             self.line(line)
         self.block(block)
         self.out.append("}\n")
-        if set(sizes) == {1} or self.products < LONG_CHAIN or some_branch(block):
-            self.out.insert(before, lang.whole)
-        else:
-            self.whole = False
 
     def argument_count(self, f: Any) -> int:
         """Arguments of a kernel; its block has the work-group memory as further ones."""
@@ -240,8 +211,6 @@ class Printer:
         rule = RULES.get(name)
         if rule is None:
             raise NotImplementedError(f"no printing rule for {name}")
-        if name == "arith.muli" and self.type(op.results[0]) == WORD and not self.is_index(op.results[0]):
-            self.products += 1
         text = rule(self, op)
         if text is not None:
             self.define(op.results[0], text)

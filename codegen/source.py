@@ -9,13 +9,11 @@ class Source(NamedTuple):
     """What a kernel is written as: the language's header, the library functions that it calls, callees first, itself.
 
     header: empty for a text that is a program of its own, whatever it has in it.
-    whole: a compiler that can put work-items side by side into vectors has nothing to gain by it.
     """
 
     header: str
     functions: tuple[str, ...]
     kernel: str
-    whole: bool = False
 
     def program(self, *others: Source) -> str:
         """The text of a program of this kernel and others, which have its header and names of their own."""

@@ -59,9 +59,8 @@ OPS_A_PROGRAM = 4
 _FIRST = {"opencl": b"__kernel void first(__global float *a) { a[get_global_id(0)] += 1.0f; }"}
 # Keeps Intel's compiler from looking for work-items to put side by side into vectors. It looks at kernels that forbid
 # it too: examples/gpt.py's programs took 2.7 s of processor time to build, 2.5 where each kernel forbids it, 2.2 where
-# the process does as well (Zen 4). Kernels that gain by it are built by a process of their own.
+# the process does as well (Zen 4).
 _WHOLE = {"CL_CONFIG_CPU_VECTORIZER_MODE": "1"}
-_LOOKS = frozenset({"Intel(R) Corporation"})
 
 
 class Unstarted(RuntimeError):
@@ -73,13 +72,9 @@ class Died(RuntimeError):
 
 
 class Builder:
-    """One process. One caller of `build` has it at a time; anybody may call `start`.
+    """One process. One caller of `build` has it at a time; anybody may call `start`."""
 
-    whole: it builds kernels whose work-items are better left as they are.
-    """
-
-    def __init__(self, idle_s: float = IDLE_S, whole: bool = True) -> None:
-        self.whole = whole
+    def __init__(self, idle_s: float = IDLE_S) -> None:
         self.command = [sys.executable, "-c", f"from lazy_backend.builders import main; main({idle_s})"]
         self._starting, self._building = threading.Lock(), threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -93,7 +88,7 @@ class Builder:
             if self._process is None or self._process.poll() is not None:
                 self._ready = False
                 asked = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's threads, where a driver has it, spin when they start
-                if self.whole and not _WHOLE.keys() & os.environ.keys():
+                if not _WHOLE.keys() & os.environ.keys():
                     asked |= _WHOLE
                 self._process = subprocess.Popen(
                     self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -150,14 +145,13 @@ def _ending(status: int) -> str:
 
 
 _builders = [Builder(IDLE_S if i else IDLE_FIRST_S) for i in range(min(len(os.sched_getaffinity(0)), MOST))]
-_looking = Builder(whole=False)  # the one for the other kernels
 # Devices that the processes know no binaries of: another driver's, or one that gives none.
 _unknown: set[int] = set()
 
 
 @atexit.register
 def _end() -> None:
-    for builder in (*_builders, _looking):
+    for builder in _builders:
         builder.end()
 
 
@@ -196,11 +190,9 @@ class Building:
     def __init__(self, device: int, properties: bytes, load: Callable[[list[int], bytes, bool], int]) -> None:
         self._device, self._properties, self._load = device, properties, load
         self._isolated = _isolated()
-        self._looks = self._isolated and abi.unpack(abi.Properties.from_buffer_copy(properties)).vendor in _LOOKS
         self._sources: list[Source] = []
         # (-length, number) of kernels that nobody builds yet, the longest first: one begun last would be waited for.
-        # By whether they are whole.
-        self._left: dict[bool, queue.PriorityQueue[tuple[int, int]]] = {w: queue.PriorityQueue() for w in (True, False)}
+        self._left: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
         self._answers: queue.SimpleQueue[tuple[list[int], Any] | None] = queue.SimpleQueue()
         self._threads: dict[Builder, threading.Thread] = {}
 
@@ -208,7 +200,7 @@ class Building:
         """One more kernel, of this source."""
         self._sources.append(source)
         self._leave(len(self._sources) - 1)
-        for builder in self._helpers(self._whole(len(self._sources) - 1)):
+        for builder in self._helpers():
             if builder not in self._threads and len(self._threads) < len(self._sources):
                 self._threads[builder] = threading.Thread(target=self._helped_by, args=(builder,), daemon=True)
                 self._threads[builder].start()
@@ -220,7 +212,7 @@ class Building:
         made: dict[int, int | RuntimeError] = {}
         while len(made) < len(self._sources):
             # What nobody does, and, where the script's process builds too, what nobody has begun.
-            if not (self._isolated and working) and (i := self._any()) is not None:
+            if not (self._isolated and working) and (i := self._next()) is not None:
                 made[i] = self._loaded([i], self._text([i]), False)
                 continue
             match self._answers.get():
@@ -236,18 +228,16 @@ class Building:
 
     def abandon(self) -> None:
         """Waits for what has begun and leaves the rest."""
-        while self._any() is not None:
+        while self._next() is not None:
             pass
         self._end()
         for thread in self._threads.values():
             thread.join()
 
-    def _helpers(self, whole: bool) -> list[Builder]:
+    def _helpers(self) -> list[Builder]:
         """The processes that so many kernels are worth."""
         if self._device in _unknown or not discovery.opened_as_selected():
             return []
-        if not whole and not _looking.useless:
-            return [_looking]
         # Where the script's process builds too it has a core of its own.
         useful = [b for b in _builders[: None if self._isolated else -1] if not b.useless]
         if len(self._sources) >= FEWEST:
@@ -261,38 +251,31 @@ class Building:
     def _length(self, i: int) -> int:
         return len(self._sources[i].kernel)
 
-    def _whole(self, i: int) -> bool:
-        return not self._looks or _looking.useless or self._sources[i].whole
-
     def _leave(self, i: int) -> None:
-        self._left[self._whole(i)].put((-self._length(i), i))
+        self._left.put((-self._length(i), i))
 
     def _end(self) -> None:
-        for builder in self._threads:
-            self._left[builder.whole].put(_END)
+        for _ in self._threads:
+            self._left.put(_END)
 
-    def _any(self) -> int | None:
-        """A kernel that nobody has begun, if there is one."""
-        return next((i for whole in (True, False) if (i := self._next(whole)) is not None), None)
-
-    def _next(self, whole: bool, wait: bool = False) -> int | None:
-        """The longest kernel of a kind that nobody has begun, if there is one, or when there is one."""
+    def _next(self, wait: bool = False) -> int | None:
+        """The longest kernel that nobody has begun, if there is one, or when there is one."""
         try:
-            found = self._left[whole].get(wait)
+            found = self._left.get(wait)
         except queue.Empty:
             return None
         if found == _END:
             if not wait:
-                self._left[whole].put(_END)  # for a helper
+                self._left.put(_END)  # for a helper
             return None
         return found[1]
 
-    def _together(self, first: int, whole: bool) -> list[int]:
+    def _together(self, first: int) -> list[int]:
         """Kernels for a program with this one: no more than leaves as much for each of the other processes, if much."""
         numbers, length = [first], self._length(first)
-        left = length + sum(-found[0] for found in list(self._left[whole].queue) if found != _END)
-        share = min(TOGETHER, max(LEAST, left // len([b for b in self._threads if b.whole == whole])))
-        while self._isolated and self._sources[first].header and (i := self._next(whole)) is not None:
+        left = length + sum(-found[0] for found in list(self._left.queue) if found != _END)
+        share = min(TOGETHER, max(LEAST, left // len(self._threads)))
+        while self._isolated and self._sources[first].header and (i := self._next()) is not None:
             if length + self._length(i) > share or not self._sources[i].header:
                 self._leave(i)
                 break
@@ -307,8 +290,8 @@ class Building:
             return error
 
     def _helped_by(self, builder: Builder) -> None:
-        while (first := self._next(builder.whole, wait=True)) is not None:
-            numbers = self._together(first, builder.whole)
+        while (first := self._next(wait=True)) is not None:
+            numbers = self._together(first)
             answers: list[tuple[list[int], Any]] = []
             try:
                 answers = [(numbers, self._built(builder, numbers))]

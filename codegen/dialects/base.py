@@ -63,7 +63,7 @@ class Language:
     name = "opencl"
     header = ""
     kernel = "__kernel void"
-    whole = ""  # what precedes a kernel whose work-items a compiler must not put side by side into vectors
+    whole = ""  # precedes a kernel: a compiler is not to put its work-items side by side into vectors
     function = "__attribute__((always_inline)) static inline"
     spaces: ClassVar[dict[str, str]] = {"global": "__global ", "workgroup": "__local ", "private": ""}
     ids: ClassVar[dict[str, str]] = {

@@ -15,7 +15,7 @@ INT64_ATOMICS = (
 # Intel's CPU runtime puts work-items side by side into vectors. Where most use vectors and some a loop, that undoes the
 # vectors: a five-point stencil over rows of 766 floats, whose last 14 a loop computes, took 968 us instead of 98 (768 x
 # 768). It also spends a third of a build on trying (the 18 products and the attention of examples/gpt.py: 7.0 s of
-# processor time instead of 4.9). `printer.LONG_CHAIN` says for which kernels that pays.
+# processor time instead of 4.9). Kernels have vectors of their own wherever they pay.
 WHOLE = (
     "#if defined(cl_intel_required_subgroup_size) && defined(LAZY_ON_CPU)",
     "#define WHOLE __attribute__((intel_reqd_sub_group_size(1)))",

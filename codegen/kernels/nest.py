@@ -83,7 +83,8 @@ class _Nest:
             self.lanes = lanes(nest.reduced[-1], min(ROW_LANES, caps.max_work_group_size) * width) // width
         self.local = self.lanes if self.lanes > 1 else _local_size(self.items, caps)
         self.k = Builder(name, 64 if self.program.wide else 32, (self.local, 1, 1) if self.lanes > 1 else None)
-        self.emitter = Emitter(self.k, self.program, nest.vector, rows=nest.rows)
+        # A tile's vectors begin anywhere.
+        self.emitter = Emitter(self.k, self.program, nest.vector, rows=None if self.tiled else nest.rows)
         self.arrays: list[str] = []
         if nest.reduced and nest.vector:
             self._keep(nest.vector, caps)

@@ -49,10 +49,9 @@ def fresh(device, own, monkeypatch):
 
 @pytest.fixture
 def helpers(fresh, monkeypatch):
-    """Two processes, whatever the machine has, and the one that looks. What they gave is in `given`."""
-    made = [builders.Builder(whole=i < 2) for i in range(3)]
-    monkeypatch.setattr(builders, "_builders", made[:2])
-    monkeypatch.setattr(builders, "_looking", made[2])
+    """Two processes, whatever the machine has. What they gave is in `given`."""
+    made = [builders.Builder() for _ in range(2)]
+    monkeypatch.setattr(builders, "_builders", made)
     given, asked = [], []
 
     def build(*args, build):
@@ -63,7 +62,7 @@ def helpers(fresh, monkeypatch):
     for helper in made:
         monkeypatch.setattr(helper, "build", functools.partial(build, build=helper.build))
         helper.given, helper.asked = given, asked
-    yield made[:2]
+    yield made
     for helper in made:
         helper.end()
 
@@ -115,7 +114,7 @@ def building(device=0):
 
 def alone(text):
     """A source that is built as a program of its own."""
-    return Source("", (), text.decode(), whole=True)
+    return Source("", (), text.decode())
 
 
 def ask(sources):
@@ -193,7 +192,7 @@ def ask_together(isolated, monkeypatch, *kernels):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         for kernel in kernels:
-            programs.ask(Source("/* of each */\n", ("void library() { }\n",), kernel.decode(), whole=True))
+            programs.ask(Source("/* of each */\n", ("void library() { }\n",), kernel.decode()))
     return programs.finish()[1:]
 
 
@@ -251,24 +250,6 @@ def test_a_kernel_that_cannot_be_printed_abandons_what_was_asked_for(device, iso
     assert "no such scalar" in caplog.text and torch.lazy.stats()["host_ops"] > 0
     caplog.clear()  # a compile that fails is the point here (`every_window_compiles`)
     assert built(device, 29) >= builders.FEWEST
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_kernels_that_gain_by_it_are_built_by_a_process_that_puts_work_items_side_by_side(isolated, here, whole):
-    """Intel's: the others' environment forbids it. Another driver's process is any."""
-    programs = building()
-    programs.ask(Source("", (), (NOTHING % 40).decode(), whole))
-    assert isinstance(programs.finish()[0], int) and here == []
-    own = not whole and torch.lazy.get_device_properties(0).vendor in builders._LOOKS
-    assert builders._looking.running() == own != any(helper.running() for helper in isolated)
-
-
-def test_a_process_that_looks_and_does_not_start_leaves_its_kernels_to_the_others(isolated, here):
-    builders._looking.command = [sys.executable, "-c", "exit(1)"]
-    programs = building()
-    for i in range(41, 41 + builders.FEWEST):
-        programs.ask(Source("", (), (NOTHING % i).decode(), whole=i % 2 == 0))
-    assert all(isinstance(p, int) for p in programs.finish()) and not builders._looking.running()
 
 
 def test_a_program_that_does_not_compile_gives_the_driver_s_text(device, isolated):

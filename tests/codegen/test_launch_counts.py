@@ -277,6 +277,16 @@ def test_a_mask_is_compared_again_beside_what_it_is_of() -> None:
     assert 1000 not in [temp.nbytes for temp in build(write).check().temps]
 
 
+def test_random_keys_are_drawn_before_they_are_sorted() -> None:
+    """in vectors; sorts read their operands element by element"""
+
+    def write(c: Case) -> None:
+        for result in rand_bits((100,), c.param(5, "i64"), c.param(7, "i64")).sort(0):
+            c.output(result)
+
+    build(write).check(launches=2)
+
+
 def test_sums_along_different_dims_are_two_kernels() -> None:
     def write(c: Case) -> None:
         y = map_("tanh", c.input(floats(64, 96)))

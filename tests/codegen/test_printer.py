@@ -7,7 +7,7 @@ import pytest
 from codegen import mlir
 from codegen.builder import Builder
 from codegen.dialects import language
-from codegen.printer import LONG_CHAIN, print_kernel, print_source
+from codegen.printer import print_kernel, print_source
 
 
 def source(k: Builder, dialect: str = "opencl") -> str:
@@ -64,20 +64,6 @@ def test_a_loop_around_another_is_not_to_be_unrolled() -> None:
     lines = [line.strip() for line in source(k).splitlines()]
     loops = [i for i, line in enumerate(lines) if line.startswith("for (")]
     assert [lines[i - 1] == "ROLLED" for i in loops] == [True, False]
-
-
-@pytest.mark.parametrize("products, whole", [(LONG_CHAIN - 1, True), (LONG_CHAIN, False)])
-def test_only_long_chains_of_scalars_are_for_a_compiler_to_put_side_by_side(products: int, whole: bool) -> None:
-    """Philox, whose 64-bit products are on scalars: not the products of an index, nor a few"""
-    k = Builder("chain", index_bits=64)
-    x = k.buffer("i64")
-    i = k.global_id(0)
-    value = k.load(x, i * i)
-    for _ in range(products):
-        value = value * value
-    k.store(x, i, value)
-    made = print_source(k.finish(), "opencl")
-    assert made.whole == whole == ("WHOLE" in made.kernel)
 
 
 def test_scale_in_opencl() -> None:

@@ -148,7 +148,7 @@ def test_random_numbers_of_no_dims_are_drawn_on_the_device(device):
 
 
 # Sizes of which four divide some, the vectors of most devices few.
-SHAPES = [(3, 4), (5, 8), (9, 20), (11, 36), (13, 100), (2, 6), (5, 30), (7, 9), (1, 1004)]
+SHAPES = [(3, 4), (5, 8), (9, 20), (11, 36), (13, 100), (2, 6), (5, 30), (7, 9), (41, 99), (1, 1004)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
