@@ -315,7 +315,7 @@ class _ByRow(Emitter):
         return self.k.iota(self.width) * self._columns
 
     def _atom(self, atom: Var | Dyn | Div | Mod, lanes: bool) -> V:
-        if lanes and atom == self.row:
+        if lanes and atom == self.row and self.width > 1:
             return super()._atom(atom, False) + self.k.iota(self.width)
         return super()._atom(atom, lanes)
 
