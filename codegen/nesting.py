@@ -14,8 +14,9 @@ from ops_core.sizes import multiple, varies
 
 # A strided access of a vector costs about as much as this many contiguous ones gain.
 STRIDED_COST = 2
-# Rows of so few elements, of programs that reduce nothing, are joined with those beside them, so that vectors hold
-# several. What has an element for each row or column is spread over lanes by shuffles. benchmarks: particles.
+# Rows of so few elements are joined with those beside them, so that vectors hold several, and as many neighbours that
+# share values of their place, as random numbers do (four), count as rows. What has an element for each row or column is
+# spread over lanes by shuffles. benchmarks: particles; 4 Mi random numbers 8.4 -> 3.0 ms.
 SHORT_ROWS = (2, 4)
 
 

@@ -287,6 +287,14 @@ def test_random_keys_are_drawn_before_they_are_sorted() -> None:
     build(write).check(launches=2)
 
 
+def test_parts_are_sorted_where_they_lie() -> None:
+    def write(c: Case) -> None:
+        for result in cat([c.input(floats(50)), c.input(floats(50))], 0).sort(0):
+            c.output(result)
+
+    build(write).check(launches=1)
+
+
 def test_sums_along_different_dims_are_two_kernels() -> None:
     def write(c: Case) -> None:
         y = map_("tanh", c.input(floats(64, 96)))
