@@ -1,8 +1,9 @@
-"""Kernels loaded ahead of need, on a thread, from the device's opening on: an archive's, or those of the last run.
+"""Kernels and memory ahead of need, on a thread, from the device's opening on: an archive's, or those of the last run.
 
 Intel's runtime reads a binary's LLVM IR: 1 to 20 ms each, one at a time whatever the number of threads, 0.25 s for the
-50 of a training script. That passes beside the script's own start. What a script used last time lies in the persistent
-cache, by the script's path. One that used nothing will build its kernels: processes for that start instead.
+50 of a training script. That passes beside the script's own start, and so do the faults of memory that is touched for
+the first time (0.3 ms a MB). What a script used last time lies in the persistent cache, by the script's path. One that
+used nothing will build its kernels: processes for that start instead.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import atexit
 import functools
 import hashlib
+import itertools
 import json
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lazy_backend import _C, archive, builders, cache, config, plans
 from lazy_backend.driver import discovery
@@ -26,6 +28,8 @@ log = logging.getLogger("lazy_backend.cache")
 DRIVERS = frozenset({"opencl"})
 # Kernels of a run that are remembered: some 50 for a training script. 256 take 1.3 s of one core to load.
 MOST = 256
+# Bytes of memory that a run starts with at most: 0.3 s of one core.
+MOST_BYTES = 1 << 30
 # Processes that build programs, started at once for a script that has not run before: what most first steps use, and on
 # two cores all that there are. benchmarks: first step of examples/gpt.py.
 NEW_SCRIPT = 1
@@ -65,10 +69,10 @@ def open_device() -> None:
     if archive.recording is not None or config.PROFILE.get():
         return
     if archive.opened is not None:
-        start(archive.opened.loads(0))
+        start(_with_memory(archive.opened.loads(0), archive.opened.segments(0)))
     elif (script := _script()) and cache.folder():
-        if loads := _of_last_run(script):
-            start(loads)
+        if last := _of_last_run(script):
+            start(_with_memory(*last))
         elif config.COMPILE.get() == "sync":
             builders.start(NEW_SCRIPT)
         atexit.register(remember, script)
@@ -84,13 +88,28 @@ def _name(script: str) -> str:
     return cache.plan_name(key, _C.device_properties(0)).removesuffix(".plan") + ".run"
 
 
-def _of_last_run(script: str) -> list[Load]:
+def _with_memory(loads: Iterable[Load], segments: Sequence[int]) -> Iterator[Load]:
+    """The loads, then the first touch of the device's memory, which has these segments from now on."""
+    positive = [n for n in segments if n > 0]
+    total = itertools.accumulate(positive)
+    within = [n for n, sum in zip(positive, total, strict=True) if sum <= MOST_BYTES]
+    _C.reserve(0, within)
+    return itertools.chain(loads, [functools.partial(_C.touch, 0)])
+
+
+def _of_last_run(script: str) -> tuple[list[Load], list[int]] | None:
+    """Its kernels, and the bytes of its segments of memory."""
     try:  # anyone can write an entry
-        used = json.loads(cache.load(_name(script)) or "[]")[:MOST]
-        return [functools.partial(plans.cached_kernel, 0, entry, function) for entry, function in used]
+        used = json.loads(cache.load(_name(script)) or "null")
+        if used is None:
+            return None
+        loads: list[Load] = [
+            functools.partial(plans.cached_kernel, 0, entry, function) for entry, function in used["kernels"][:MOST]
+        ]
+        return loads, [int(n) for n in used["segments"]]
     except (ValueError, TypeError, KeyError) as error:
         log.info("what the script used last time cannot be read: %r", error)
-        return []
+        return None
 
 
 def remember(script: str) -> None:
@@ -98,6 +117,6 @@ def remember(script: str) -> None:
     if not ((folder := cache.folder()) and folder.is_dir()):
         return  # it was there for this run only, as in tests
     used = [[entry, function] for device, entry, function in plans.used if device == 0][:MOST]
-    text = json.dumps(used).encode()
+    text = json.dumps({"kernels": used, "segments": sorted(_C.segments(0))}).encode()
     if used and cache.load(_name(script)) != text:
         cache.store(_name(script), text)

@@ -4,7 +4,8 @@
 is found by its description (lazy_backend.identity), without looking into any IR. What an archive holds (a
 lazy_backend.pack), by key:
 
-    digest of "about"                 JSON: format, torch, device, window length, static arguments, the plans' keys
+    digest of "about"                 JSON: format, torch, device, window length, static arguments, the plans' keys,
+                                      bytes of the memory's segments
     digest of "plan" + window         the plan (lazy_backend.plans)
     digest of "window" + window       the description, deflated, for the error that explains a missing window
     digest of a binary                the driver's binary of a kernel
@@ -33,7 +34,7 @@ from lazy_backend.driver import abi
 log = logging.getLogger("lazy_backend.archive")
 
 # Changes with the meaning of plans or descriptions: what an older release recorded is refused, not guessed at.
-FORMAT = 3
+FORMAT = 4
 _ABOUT = hashlib.sha256(b"about").digest()
 # A description of a window of 512 ops has 200 KB; one that says it unpacks to more than this is not one.
 _MAX_TEXT = 64 << 20
@@ -93,6 +94,7 @@ class Recording:
             "window": _C.window(),
             "statics": {op: sorted(names) for op, names in identity.statics.items()},
             "windows": keys,
+            "segments": sorted(_C.segments(0)),
         }
         blobs[_ABOUT] = json.dumps(about).encode()
         pack.write(path, blobs)
@@ -199,6 +201,10 @@ class Archive:
         for key in () if self.mismatch(device) else self._about["windows"]:
             for digest, function, _ in json.loads(self._pack[_key("plan", bytes.fromhex(key))])["kernels"]:
                 yield functools.partial(self._kernel, device, digest, function)
+
+    def segments(self, device: int) -> list[int]:
+        """Bytes of the pieces of memory that the run had taken from the driver when it ended."""
+        return [] if self.mismatch(device) else [int(n) for n in self._about["segments"]]
 
     def missing(self, window: Mapping[str, Any]) -> str:
         """Why there is no plan for a window: the device, or in what the nearest one of the archive differs."""

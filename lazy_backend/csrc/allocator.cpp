@@ -1,7 +1,13 @@
 #include "allocator.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // before glibc 2.35
+#endif
 
 namespace lazy {
 namespace {
@@ -13,6 +19,8 @@ constexpr uint64_t kSmallSegment = 2ull << 20;
 constexpr uint64_t kLargeSegment = 20ull << 20; // shared by requests below kSharedRequest
 constexpr uint64_t kSharedRequest = 10ull << 20;
 constexpr uint64_t kSegmentRound = 2ull << 20;
+constexpr uint64_t kTouched = 1ull << 20;       // at a time: 0.3 ms
+constexpr uintptr_t kPage = 4096;
 
 // With LAZY_CHECK=memory every block is an allocation of the driver's, so that a driver that watches
 // its memory (the simulators) sees each block's bounds and end.
@@ -159,17 +167,7 @@ Block* Allocator::take_segment(uint64_t bytes, bool small) {
       ++stats_.num_alloc_retries;
     }
     for (const uint64_t size : sizes) {
-      const lazy_mem mem = try_alloc(size);
-      if (!mem) continue;
-      auto* block = new Block;
-      block->mem = mem;
-      block->bytes = size;
-      block->host = device_.host_pointer(mem);
-      block->small = small;
-      ++stats_.num_device_alloc;
-      count(kSegment, block, 1);
-      count(kReservedBytes, block, static_cast<int64_t>(size));
-      return block;
+      if (Block* block = new_segment(size, small)) return block;
     }
   }
   ++stats_.num_ooms;
@@ -179,6 +177,22 @@ Block* Allocator::take_segment(uint64_t bytes, bool small) {
                         std::to_string(bytes) + " bytes (" + in_mib(bytes) + "); " + in_mib(bytes_of(kAllocatedBytes)) +
                         " allocated, " + in_mib(bytes_of(kReservedBytes)) + " reserved, device memory " +
                         in_mib(device_.props.global_memory_bytes) + (limit_ ? ", limit " + in_mib(limit_) : ""));
+}
+
+// Null where memory is out.
+Block* Allocator::new_segment(uint64_t bytes, bool small) {
+  const lazy_mem mem = try_alloc(bytes);
+  if (!mem) return nullptr;
+  auto* block = new Block;
+  block->mem = mem;
+  block->bytes = bytes;
+  block->host = device_.host_pointer(mem);
+  block->small = small;
+  segments_[mem] = bytes;
+  ++stats_.num_device_alloc;
+  count(kSegment, block, 1);
+  count(kReservedBytes, block, static_cast<int64_t>(bytes));
+  return block;
 }
 
 // Null when the limit or the driver says that memory is out.
@@ -239,6 +253,7 @@ void Allocator::release_segments() {
         continue;
       }
       it = blocks->erase(it);
+      segments_.erase(block->mem);
       device_.free(block->mem);
       ++stats_.num_device_free;
       count(kSegment, block, -1);
@@ -251,6 +266,44 @@ void Allocator::release_segments() {
 void Allocator::empty_cache() {
   std::lock_guard<std::mutex> lock(mutex_);
   release_segments();
+}
+
+std::vector<uint64_t> Allocator::segments() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<uint64_t> sizes;
+  for (const auto& [mem, bytes] : segments_) sizes.push_back(bytes);
+  return sizes;
+}
+
+void Allocator::reserve(const std::vector<uint64_t>& segments) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (checking_) return;
+  for (const uint64_t bytes : segments) {
+    Block* block = new_segment(bytes, bytes == kSmallSegment);
+    if (!block) return;
+    pool(block).insert(block);
+  }
+}
+
+// What is in the pages stays as it is, so they may be in use. A piece at a time, so that nobody waits for long.
+void Allocator::touch() {
+  std::vector<lazy_mem> all;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [mem, bytes] : segments_) all.push_back(mem);
+  }
+  for (const lazy_mem mem : all) {
+    for (uint64_t at = 0;; at += kTouched) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const auto found = segments_.find(mem);
+      if (found == segments_.end() || at >= found->second) break;
+      char* const host = device_.host_pointer(mem);
+      if (!host) return;
+      const auto page = [](char* p) { return reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(p) & ~(kPage - 1)); };
+      char *const first = page(host + at), *const end = page(host + std::min(at + kTouched, found->second));
+      if (first < end && madvise(first, static_cast<size_t>(end - first), MADV_POPULATE_WRITE)) return;  // before Linux 5.14
+    }
+  }
 }
 
 void Allocator::set_limit(uint64_t bytes) {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -70,6 +71,9 @@ class Allocator {
   void each_live(const std::function<void(const Buffer*, uint64_t)>& visit) const;
 
   void empty_cache();                // gives every wholly free segment back to the driver
+  std::vector<uint64_t> segments() const;               // their bytes
+  void reserve(const std::vector<uint64_t>& segments);  // takes such ones, as long as the driver has them
+  void touch();                      // has the system put pages under what is reserved, where it is the host's memory
   void set_limit(uint64_t bytes);    // reserved memory stays under it; 0: only the driver limits
   MemoryStats stats() const;
   void reset_peak_stats();
@@ -84,6 +88,7 @@ class Allocator {
   Pool& pool(const Block* block) { return block->small ? small_ : large_; }
   Block* take_cached(uint64_t bytes, bool small);
   Block* take_segment(uint64_t bytes, bool small);
+  Block* new_segment(uint64_t bytes, bool small);
   lazy_mem try_alloc(uint64_t bytes);
   void split(Block* block, uint64_t bytes);
   void merge(Block* block, Block* neighbour);
@@ -96,6 +101,7 @@ class Allocator {
   const bool checking_;
   mutable std::mutex mutex_;
   Pool small_, large_;  // free blocks
+  std::map<lazy_mem, uint64_t> segments_;  // their bytes
   Block* newest_ = nullptr;  // live blocks
   uint64_t limit_ = 0;
   MemoryStats stats_;

@@ -15,7 +15,7 @@ from lazy_backend import _C, ahead, archive, builders, kernels, plans
 from lazy_backend.driver import discovery
 
 ROOT = Path(__file__).parents[2]
-# Prints programs loaded before the first op and after the last, and the counters.
+# Prints programs loaded before the first op and after the last, kernels built, and memory reserved before and after.
 SCRIPT = """
 import json, threading
 import torch
@@ -27,11 +27,11 @@ torch.empty(1, device="lazy")
 for thread in threading.enumerate():
     if thread.name == "lazy-ahead":
         thread.join()
-before = len(loads)
+before, reserved = len(loads), torch.lazy.memory_reserved()
 x = torch.arange(12.0, device="lazy").reshape(3, 4)
 values = [x.softmax(1).sum().item(), (x.T @ x).amax().item()]
 stats = torch.lazy.stats()
-print(json.dumps([values, before, len(loads), stats["kernels_built"]]))
+print(json.dumps([values, before, len(loads), stats["kernels_built"], reserved, torch.lazy.memory_reserved()]))
 """
 
 
@@ -112,10 +112,11 @@ def test_a_script_s_second_run_loads_what_the_first_one_used(tmp_path):
         pytest.skip("this driver's kernels are loaded when they are needed")
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    values, before, loaded, built = run(script, tmp_path)
-    assert before == 0 and loaded >= built > 0
-    again, before, loaded, nothing = run(script, tmp_path)
+    values, before, loaded, built, reserved, memory = run(script, tmp_path)
+    assert before == 0 and loaded >= built > 0 and memory >= reserved
+    again, before, loaded, nothing, reserved, same = run(script, tmp_path)
     assert again == values and before == loaded == built and nothing == 0
+    assert reserved == same == memory, "a run starts with the memory that the last one had"
     other = tmp_path / "other.py"
     other.write_text(SCRIPT)
     assert run(other, tmp_path)[1] == 0
@@ -128,9 +129,21 @@ def test_only_what_plans_use_is_remembered(own, monkeypatch):
     asked = []
     monkeypatch.setattr(plans, "cached_kernel", lambda *args: asked.append(args))
     ahead.remember("script")
-    for load in ahead._of_last_run("script"):
+    loads, _ = ahead._of_last_run("script")
+    for load in loads:
         load()
     assert asked == [(0, f"{i}.kernel", "f") for i in range(ahead.MOST)]
+
+
+def test_a_run_starts_with_so_much_memory_at_most(monkeypatch):
+    """what an entry of the cache says of it may be anything"""
+    reserved = []
+    monkeypatch.setattr(_C, "reserve", lambda device, segments: reserved.append((device, segments)))
+    monkeypatch.setattr(_C, "touch", lambda device: reserved.append("touched"))
+    half = ahead.MOST_BYTES // 2
+    for load in ahead._with_memory([], [-5, 0, 2 << 20, half, half, 1 << 62]):
+        load()
+    assert reserved == [(0, [2 << 20, half]), "touched"]
 
 
 def test_a_new_script_has_a_process_that_builds(own, monkeypatch):
@@ -145,7 +158,10 @@ def test_a_new_script_has_a_process_that_builds(own, monkeypatch):
     assert started == [ahead.NEW_SCRIPT]
 
 
-@pytest.mark.parametrize("text", [b"no JSON", b"{}", b"[1]", b"[[1, 2, 3]]", b"\xff"])
+@pytest.mark.parametrize("text", [
+    b"no JSON", b"{}", b"[1]", b"\xff", b'{"kernels": []}', b'{"kernels": [], "segments": ["x"]}',
+    b'{"kernels": [[1, 2, 3]], "segments": []}', b'{"kernels": [], "segments": 5}',
+])  # fmt: skip
 def test_what_anyone_may_have_written_is_nothing_to_load(own, text):
     ahead.cache.store(ahead._name("script"), text)
-    assert ahead._of_last_run("script") == []
+    assert ahead._of_last_run("script") is None

@@ -27,6 +27,9 @@ uint64_t shim_place(const lazy::Block* block) { return reinterpret_cast<uint64_t
 uint64_t shim_offset(const lazy::Block* block) { return block->offset; }
 void shim_free(lazy::Block* block) { lazy::allocator(0).free(block); }
 void shim_empty_cache() { lazy::allocator(0).empty_cache(); }
+void shim_reserve(const uint64_t* segments, uint64_t count) { lazy::allocator(0).reserve({segments, segments + count}); }
+uint64_t shim_segments() { return lazy::allocator(0).segments().size(); }
+void shim_touch() { lazy::allocator(0).touch(); }
 void shim_set_limit(uint64_t bytes) { lazy::allocator(0).set_limit(bytes); }
 void shim_reset_peak() { lazy::allocator(0).reset_peak_stats(); }
 // -1 where there is no such statistic.

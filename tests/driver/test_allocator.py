@@ -30,6 +30,7 @@ class Shim:
         self.c.shim_allocate.argtypes = (ct.c_uint64, ct.c_char_p, ct.POINTER(ct.c_int))
         self.c.shim_set_limit.argtypes = (ct.c_uint64,)
         self.c.shim_stat.restype = ct.c_int64
+        self.c.shim_segments.restype = ct.c_uint64
 
     def allocate(self, nbytes):
         text, status = ct.create_string_buffer(512), ct.c_int()
@@ -37,6 +38,9 @@ class Shim:
         if not block:
             raise MemoryError(status.value, text.value.decode())
         return block
+
+    def reserve(self, *segments):
+        self.c.shim_reserve((ct.c_uint64 * len(segments))(*segments), ct.c_uint64(len(segments)))
 
     def stat(self, name):
         return self.c.shim_stat(name.encode())
@@ -140,6 +144,45 @@ def test_cached_segments_are_given_back_before_giving_up(a):
     block = a.allocate(50 * MIB)
     assert a.stat("num_alloc_retries") == retries + 1 and a.current("reserved_bytes") == 50 * MIB
     a.c.shim_free(block)
+
+
+def test_what_is_reserved_serves_as_if_it_had_been_freed(a):
+    a.reserve(2 * MIB, 20 * MIB, 30 * MIB)
+    assert a.current("segment") == a.c.shim_segments() == 3 and a.current("reserved_bytes") == 52 * MIB
+    assert a.current("reserved_bytes", "small_pool") == 2 * MIB and a.current("allocated_bytes") == 0
+    blocks = [a.allocate(n) for n in (1000, 5 * MIB, 30 * MIB)]
+    assert a.current("segment") == 3
+    for block in blocks:
+        a.c.shim_free(block)
+
+
+def test_no_more_is_reserved_than_there_is(a):
+    a.c.shim_set_limit(64 * MIB)
+    ooms = a.stat("num_ooms")
+    a.reserve(40 * MIB, 30 * MIB, 10 * MIB)
+    assert a.current("reserved_bytes") == 40 * MIB and a.stat("num_ooms") == ooms
+
+
+def present(place, nbytes):
+    """How many of the pages of memory the system has put there."""
+    first, last = place >> 12, (place + nbytes) >> 12
+    with open("/proc/self/pagemap", "rb") as pages:
+        pages.seek(first * 8)
+        entries = pages.read((last - first) * 8)
+    return sum(entries[i + 7] >> 7 for i in range(0, len(entries), 8))
+
+
+def test_touched_memory_has_its_pages_and_keeps_its_contents(a):
+    a.reserve(30 * MIB)
+    block = a.allocate(30 * MIB)
+    place = a.c.shim_place(block)
+    ct.memset(place + 5 * MIB, 7, MIB)
+    assert present(place, 30 * MIB) < 30 * 256
+    a.c.shim_touch()
+    assert present(place, 30 * MIB) == 30 * 256 and ct.string_at(place + 5 * MIB, MIB) == b"\7" * MIB
+    a.c.shim_free(block)
+    a.c.shim_empty_cache()
+    a.c.shim_touch()  # there is none
 
 
 def test_peaks_and_their_reset(a):
