@@ -7,6 +7,7 @@
 #include <ATen/native/Resize.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -169,6 +170,7 @@ void call_cpu(const OpEntry& op, torch::jit::Stack* stack) {
 // The face of an op that writes its results into tensors it is given, where the CPU has a kernel for it: the same
 // arguments, then one for each result.
 std::optional<c10::OperatorHandle> find_out_face(const OpEntry& op) {
+  if (op.stand_in || op.mutates || op.view) return {};
   using Overloads = std::unordered_map<std::string, std::vector<c10::OperatorName>>;
   static const Overloads overloads = [] {
     Overloads found;
@@ -177,7 +179,7 @@ std::optional<c10::OperatorHandle> find_out_face(const OpEntry& op) {
   }();
   const auto& schema = op.handle.schema();
   const auto named = overloads.find(schema.name());
-  if (named == overloads.end() || op.stand_in || op.mutates || op.view) return {};
+  if (named == overloads.end()) return {};
   for (const auto& result : schema.returns())
     if (*result.real_type() != *c10::TensorType::get()) return {};
   // Losses take their out= tensor for one of the operands' size, and resize it, before they reduce.
@@ -266,6 +268,10 @@ void run_host_step(const Window& window, uint32_t index, bool fallback) {
       // Some kernels lay their out= tensor out anew: max_unpool2d as its input, if that is channels-last.
       for (size_t r = 0; r < op.nreturns; ++r)
         if (!given[r].toTensor().strides().equals(results[r].strides())) results[r].copy_(given[r].toTensor().clone());
+    } else if (op.fills && op.nargs == 1 && stack[0].toTensor().is_contiguous()) {
+      // zero_, as an optimizer's first step has it for each parameter. After the CPU's own parallel loop OpenMP's threads
+      // spin, on cores that the builders of the first kernels want: 0.07 s of a first step, or 0.15.
+      std::memset(stack[0].toTensor().data_ptr(), 0, stack[0].toTensor().nbytes());
     } else {
       call_cpu(op, &stack);
     }
