@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from codegen import linalg
 from codegen.builder import Builder, V
-from codegen.emit import registers
-from codegen.kernels.contraction import Operand, Output
+from codegen.emit import declare, registers
+from codegen.kernels.contraction import Operand, Output, Term
 from codegen.kernels.conv import ConvSpec, Tensor, convolution
 from codegen.kernels.matmul import MatmulSpec, Tile, rivals, transposed
 from codegen.kernels.matmul import matmul as matmul_kernels
@@ -158,16 +158,27 @@ def _operand(source: Source, batch: Sequence[int], caps: Any, along: int) -> Ope
     rank = len(batch)
     contiguous = source.contiguous((rank + 1, rank), caps.vector_bytes // 4)
 
-    def bind(k: Builder) -> Callable[..., V]:
-        read = source.bind(k)
+    in_runs = source.in_runs(along) if caps.is_cpu else None
+    flops = source.flops + (0 if in_runs else source.quotients(along))
 
-        def load(z: V, i: V | int, j: V | int, width: int = 1) -> V:
-            return read([*_located(k, z, batch), i, j], contiguous if width > 1 else None, width)
+    def bind(k: Builder) -> Callable[..., V]:
+        arguments = declare(k, source.program)
+        read = source.bind(k, arguments)
+        read_in_runs = in_runs.bind(k, arguments) if in_runs else None
+
+        def load(z: V, i: Term | int, j: Term | int, width: int = 1) -> V:
+            at: list[V | int] = [*_located(k, z, batch)]
+            for place in (i, j):
+                at += place if isinstance(place, tuple) else (place,)
+            if read_in_runs and len(at) > rank + 2:
+                return read_in_runs(at)
+            return read(at, contiguous if width > 1 else None, width)
 
         return load
 
     return Operand(bind, registers(source.dtype), None if contiguous is None else contiguous - rank,
-                   source.varies(range(rank)), source.flops + source.quotients(along), source.itemsize)  # fmt: skip
+                   source.varies(range(rank)), flops, source.itemsize,
+                   in_runs.shape[along + 1] if in_runs else 1)  # fmt: skip
 
 
 def _output(sink: Sink, batch: Sequence[int], caps: Any) -> Output:

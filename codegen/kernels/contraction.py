@@ -29,6 +29,7 @@ class Operand(NamedTuple):
     batched     False: does not depend on batch
     flops       operations for each element, of the prologue and quotients of its address; 0 is a plain load
     bytes       size of an element in memory
+    run         where it is not 1, terms may be asked for as (run, place in it), of so many each, with fewer quotients
     """
 
     bind: Callable[[Builder], Load]
@@ -37,6 +38,7 @@ class Operand(NamedTuple):
     batched: bool = True
     flops: int = 0
     bytes: int = 4
+    run: int = 1
 
     @property
     def transposed(self) -> Operand:

@@ -80,6 +80,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     batch, lo, hi = spec.part(k, z)
     j = at_most(k, number * span, n - span, n if varies(overhang) or overhang else span, span)
     zero = k.const(0, spec.acc, width)
+    run = spec.a.run if all(n % spec.a.run == 0 for n in (spec.k, spec.piece, deep)) else 1
     first, last = chunk * tiles_each, k.map("minimum", chunk * tiles_each + tiles_each, row_tiles)
 
     def pack(lo: V, hi: V) -> None:
@@ -99,12 +100,12 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     def multiply(i: V, lo: V, hi: V, sums: list[V]) -> list[V]:
         """Adds terms [lo, hi), the packed ones, to a tile of rows from i on."""
 
-        def add(p: Term, sums: list[V]) -> list[V]:
+        def add(p: Term, sums: list[V], term: Term | None = None) -> list[V]:
             if packed and not isinstance(p, tuple):
                 b = [k.load(packed, (p - lo) * span + v * width, width) for v in range(tile.vectors)]
             else:
                 b = [load_b(batch, p, j + offset, width) for offset in offsets]
-            a = [load_a(batch, i + r, p) for r in range(rows)]
+            a = [load_a(batch, i + r, term or p) for r in range(rows)]
             return [k.multiply_add(a[at // len(b)], b[at % len(b)], total) for at, total in enumerate(sums)]
 
         if spec.inner > 1:
@@ -117,6 +118,15 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
         # 1024^3 on Emerald Rapids: 239 -> 259 GFLOP/s, MKL 256; with four terms 252. Kept apart, since the compiler
         # otherwise reads both terms first where it schedules for Zen 5, and moves sums to the stack for them: tiles of
         # 6 x 4, 2048 x 1024 x 256 on two cores there, 3.4 -> 2.3 ms, with B transposed 2.5 -> 2.3.
+        if run > 1:  # joined heads: a term's quotients took longer than its multiply-adds (docs/performance.md)
+            with k.for_(lo // run, hi // run, init=sums) as loop:
+                with k.for_(0, run, 2, init=loop.args) as pair:
+                    p, place = loop.iv * run + pair.iv, (loop.iv, pair.iv + 1)
+                    one = add(p, pair.args, (loop.iv, pair.iv))
+                    k.separate()
+                    pair.yield_(*add(p + 1, one, place))
+                loop.yield_(*pair.results)
+            return loop.results
         pairs = lo + (hi - lo) // 2 * 2
         with k.for_(lo, pairs, 2, init=sums) as loop:
             one = add(loop.iv, loop.args)

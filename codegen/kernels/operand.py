@@ -5,16 +5,21 @@ A `Source` is a value with everything fused in front of it, a `Sink` everything 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import gcd
 
 from codegen.builder import Builder, V
-from codegen.emit import Emitter, lane_step, needs
+from codegen.emit import Arguments, Emitter, lane_step, needs
 from codegen.groups import identity
-from codegen.index import Var, contiguous, linear
+from codegen.index import Div, Expr, Mod, Var, contiguous, linear, variable
 from codegen.loops import Program, Store
 from ops_core.dtypes import BY_NAME
+from ops_core.sizes import varies
+
+# A loop over a run should be worth its start: four pairs of terms.
+SHORTEST_RUN = 8
 
 Read = Callable[..., V]
 Write = Callable[..., None]
@@ -42,10 +47,10 @@ class Source:
         """The dtype of the value."""
         return self.program.instrs[self.root].dtype
 
-    def bind(self, k: Builder) -> Read:
-        """Declare the arguments. Returns read(index, along=None, width=1): the element at `index`, or a vector that
-        runs along dim `along` from there."""
-        emitter = Emitter(k, self.program, None)
+    def bind(self, k: Builder, arguments: Arguments | None = None) -> Read:
+        """Declare the arguments, unless they are. Returns read(index, along=None, width=1): the element at `index`, or
+        a vector that runs along dim `along` from there."""
+        emitter = Emitter(k, self.program, None, arguments)
 
         def read(index: Sequence[V | int], along: int | None = None, width: int = 1) -> V:
             with at(emitter, self.vars, index, along, width):
@@ -105,10 +110,40 @@ class Source:
         """Elementwise operations for each element."""
         return sum(self.program.instrs[i].op in ("map", "mlir") for i in needs(self.program, [self.root]))
 
+    def in_runs(self, dim: int) -> Source | None:
+        """The same value with `dim` as two, runs and places within one, where that takes the quotients of it out of a
+        run; None where there are none (no heads are joined), where some stay, or where runs are short or odd."""
+        var, n = self.vars[dim], self.shape[dim]
+        divisors = [*_divisors(self.program.accesses(), var)]
+        run = 0 if any(map(varies, (n, *divisors))) else gcd(*divisors)
+        if run < SHORTEST_RUN or run % 2 or n % run:
+            return None
+        outer, inner = (Var(max(v.id for v in self.vars) + 1 + i, size) for i, size in enumerate((n // run, run)))
+        place = {var: variable(outer) * run + variable(inner)}
+
+        def change(at: Expr) -> Expr:  # what stays within a run is added up first, so that a loop over it need not
+            new = at.subs(place)
+            return Expr(new.const, tuple(sorted(new.terms, key=lambda t: (inner in t[0].vars, outer in t[0].vars))))
+
+        vars = (*self.vars[:dim], outer, inner, *self.vars[dim + 1 :])
+        program = self.program.rewrite(vars, frozenset(), change)
+        if any(at.coefficient(inner) is None for at in program.accesses()):
+            return None
+        return Source(program, (*self.shape[:dim], n // run, run, *self.shape[dim + 1 :]))
+
     def quotients(self, dim: int) -> int:
         """Loads for each element whose addresses take quotients of `dim`, as where heads are joined."""
         loads = (self.program.instrs[i] for i in needs(self.program, [self.root]))
         return sum(i.op == "load" and i.data[2].coefficient(self.vars[dim]) is None for i in loads)
+
+
+def _divisors(exprs: Iterable[Expr], var: Var) -> Iterator[int]:
+    """What quotients and remainders of `var` in these are of."""
+    for expr in exprs:
+        for atom, _ in expr.terms:
+            if isinstance(atom, (Div, Mod)) and var in atom.vars:
+                alone = isinstance(atom.expr.terms[0][0], Var)
+                yield from [atom.by] if alone else _divisors([atom.expr], var)
 
 
 @dataclass(frozen=True, eq=False)

@@ -192,17 +192,6 @@ def test_one_launch(write: Callable[[Case], None]) -> None:
     build(write).check(launches=1)
 
 
-@pytest.mark.parametrize(("columns", "launches"), [(256, 2), (64, 1)])
-def test_heads_are_joined_before_a_product_that_reads_them_often(columns: int, launches: int) -> None:
-    """Each address of joined heads takes quotients: for many columns the rows are written out first."""
-
-    def project(c: Case) -> None:
-        heads = c.input(floats(2, 8, 16, 32))
-        c.output(matmul(heads.permute(0, 2, 1, 3).reshape(32, 256), c.input(floats(256, columns))))
-
-    build(project).check(launches=launches)
-
-
 def test_a_wide_sum_takes_two_stages() -> None:
     def mean_of_squares(c: Case) -> None:
         x = c.input(floats(1000, 999))
