@@ -32,7 +32,7 @@ def sections(results: list[Measured], costs: dict[str, dict[str, float]], floors
     subject = "lazy" if any(result.engine == "lazy" for result in results) else results[0].engine
     op_us = statistics.median(costs[ENGINES[subject].device].values()) if costs else 0.0
     head = f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}"
-    failed = [f"- {r.workload} on {r.engine}: `{r.error.splitlines()[-1]}`" for r in results if r.error]
+    failed = [f"- {failure(r)}" for r in results if r.error]
     parts = {
         "Speed": speed_table(results, subject, [name for name, w in WORKLOADS.items() if w.python]),
         "Floors": floor_table(results, floors, op_us, subject) if floors else "",
@@ -42,6 +42,11 @@ def sections(results: list[Measured], costs: dict[str, dict[str, float]], floors
         "Failures": "\n".join(failed),
     }
     return "\n\n".join([f"# Benchmarks\n\n{head}", *(f"## {title}\n\n{text}" for title, text in parts.items() if text)])
+
+
+def failure(result: Measured) -> str:
+    """Which worker failed, and the last line that it wrote."""
+    return f"{result.workload} on {result.engine}: `{result.error.splitlines()[-1]}`"
 
 
 def main(
@@ -65,6 +70,8 @@ def main(
                     bar.advance(task)
                 else:
                     results.append(result)
+                    if result.error:  # who waits for the rest should know
+                        bar.console.print(failure(result), markup=False)
     devices = dict.fromkeys(ENGINES[engine].device for engine in columns)
     costs = host_us(devices)
     needed = {name: floor_of(name) for name in names} if floors else {}
