@@ -46,6 +46,14 @@ def row_chunks(items: int, row_tiles: int, units: int, most: int = 0) -> int:
     return best
 
 
+@deferred
+def tiles_each(column_tiles: int, row_tiles: int, parts: int, units: int) -> int:
+    """Tiles that a work item of `dot` makes, beside each other: of a single row of tiles, whose rows of B then are one
+    stream. (1 x 256) x (256 x 768)^T out of the last cache, Granite Rapids, us: a tile each 36, six 23, twelve 21; MKL
+    27."""
+    return max(1, column_tiles * parts // (ITEMS_PER_UNIT * units)) if row_tiles == 1 else 1
+
+
 def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     """Each work item makes a column panel for a range of rows, a register tile at a time.
 
@@ -194,32 +202,36 @@ def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     row_tiles, column_tiles = ceil(m / rows), ceil(n / columns)
     width = lanes(caps, spec.itemsize, min(spec.depth, spec.k % spec.depth or spec.k))
     parts = spec.batch * spec.pieces
+    each = tiles_each(column_tiles, row_tiles, parts, caps.compute_units)
 
     k = Builder(name, spec.index_bits, (1, 1, 1))
     load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
     result = k.private(spec.acc, rows * columns)
     batch, lo, hi = spec.part(k, k.global_id(2))
     i = at_most(k, k.global_id(1) * rows, m - rows, m, rows)
-    j = at_most(k, k.global_id(0) * columns, n - columns, n, columns)
 
-    def terms(p: V, sums: list[V], width: int) -> list[V]:
+    def terms(j: V, p: V, sums: list[V], width: int) -> list[V]:
         a = [load_a(batch, i + r, p, width) for r in range(rows)]
         b = [load_b(batch, p, j + c, width) for c in range(columns)]
         return [k.multiply_add(a[at // columns], b[at % columns], total) for at, total in enumerate(sums)]
 
     whole = lo + (hi - lo) // width * width
-    with k.for_(lo, whole, width, init=[k.const(0, spec.acc, width)] * (rows * columns)) as loop:
-        loop.yield_(*terms(loop.iv, loop.args, width))
-    totals = [k.reduce("add", v) for v in loop.results]
-    with k.for_(whole, hi, init=totals) as loop:
-        loop.yield_(*terms(loop.iv, loop.args, 1))
-    for at, total in enumerate(loop.results):
-        k.store(result, at, total)
-    with k.for_(0, rows) as r, k.for_(0, columns) as c:
-        mine = (i + r.iv >= k.global_id(1) * rows) & (j + c.iv >= k.global_id(0) * columns)
-        with nullcontext() if multiple(m, rows) and multiple(n, columns) else k.if_(mine):
-            store(k.global_id(2), i + r.iv, j + c.iv, k.load(result, r.iv * columns + c.iv))
-    return Steps([Step(name, k.finish(), spec.names, (column_tiles, row_tiles, parts), (1, 1, 1))], [])
+    first = k.global_id(0) * each
+    with k.for_(first, k.map("minimum", first + each, column_tiles)) as tile:
+        j = at_most(k, tile.iv * columns, n - columns, n, columns)
+        with k.for_(lo, whole, width, init=[k.const(0, spec.acc, width)] * (rows * columns)) as loop:
+            loop.yield_(*terms(j, loop.iv, loop.args, width))
+        totals = [k.reduce("add", v) for v in loop.results]
+        with k.for_(whole, hi, init=totals) as loop:
+            loop.yield_(*terms(j, loop.iv, loop.args, 1))
+        for at, total in enumerate(loop.results):
+            k.store(result, at, total)
+        with k.for_(0, rows) as r, k.for_(0, columns) as c:
+            mine = (i + r.iv >= k.global_id(1) * rows) & (j + c.iv >= tile.iv * columns)
+            with nullcontext() if multiple(m, rows) and multiple(n, columns) else k.if_(mine):
+                store(k.global_id(2), i + r.iv, j + c.iv, k.load(result, r.iv * columns + c.iv))
+    items = ceil(column_tiles / each)
+    return Steps([Step(name, k.finish(), spec.names, (items, row_tiles, parts), (1, 1, 1))], [])
 
 
 def stream(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
