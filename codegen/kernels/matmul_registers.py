@@ -217,8 +217,8 @@ def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
 
     whole = lo + (hi - lo) // width * width
     first = k.global_id(0) * each
-    with k.for_(first, k.map("minimum", first + each, column_tiles)) as tile:
-        j = at_most(k, tile.iv * columns, n - columns, n, columns)
+    with k.for_(first, k.map("minimum", first + each, column_tiles)) as number:
+        j = at_most(k, number.iv * columns, n - columns, n, columns)
         with k.for_(lo, whole, width, init=[k.const(0, spec.acc, width)] * (rows * columns)) as loop:
             loop.yield_(*terms(j, loop.iv, loop.args, width))
         totals = [k.reduce("add", v) for v in loop.results]
@@ -227,7 +227,7 @@ def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
         for at, total in enumerate(loop.results):
             k.store(result, at, total)
         with k.for_(0, rows) as r, k.for_(0, columns) as c:
-            mine = (i + r.iv >= k.global_id(1) * rows) & (j + c.iv >= tile.iv * columns)
+            mine = (i + r.iv >= k.global_id(1) * rows) & (j + c.iv >= number.iv * columns)
             with nullcontext() if multiple(m, rows) and multiple(n, columns) else k.if_(mine):
                 store(k.global_id(2), i + r.iv, j + c.iv, k.load(result, r.iv * columns + c.iv))
     items = ceil(column_tiles / each)
