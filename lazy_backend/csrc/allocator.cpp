@@ -281,6 +281,7 @@ void Allocator::reserve(const std::vector<uint64_t>& segments) {
   for (const uint64_t bytes : segments) {
     Block* block = new_segment(bytes, bytes == kSmallSegment);
     if (!block) return;
+    untouched_.push_back(block->mem);
     pool(block).insert(block);
   }
 }
@@ -290,7 +291,7 @@ void Allocator::touch() {
   std::vector<lazy_mem> all;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [mem, bytes] : segments_) all.push_back(mem);
+    all.swap(untouched_);
   }
   for (const lazy_mem mem : all) {
     for (uint64_t at = 0;; at += kTouched) {

@@ -73,7 +73,7 @@ class Allocator {
   void empty_cache();                // gives every wholly free segment back to the driver
   std::vector<uint64_t> segments() const;               // their bytes
   void reserve(const std::vector<uint64_t>& segments);  // takes such ones, as long as the driver has them
-  void touch();                      // has the system put pages under what is reserved, where it is the host's memory
+  void touch();                      // has the system put pages under what was reserved so, where it is the host's memory
   void set_limit(uint64_t bytes);    // reserved memory stays under it; 0: only the driver limits
   MemoryStats stats() const;
   void reset_peak_stats();
@@ -102,6 +102,7 @@ class Allocator {
   mutable std::mutex mutex_;
   Pool small_, large_;  // free blocks
   std::map<lazy_mem, uint64_t> segments_;  // their bytes
+  std::vector<lazy_mem> untouched_;        // those that were reserved
   Block* newest_ = nullptr;  // live blocks
   uint64_t limit_ = 0;
   MemoryStats stats_;

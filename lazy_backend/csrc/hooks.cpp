@@ -191,7 +191,7 @@ void init_hooks(py::module_& m) {
   m.def("reserve", [](int index, const std::vector<uint64_t>& segments) { allocator(index).reserve(segments); },
         py::call_guard<py::gil_scoped_release>(), "Takes such pieces from the driver, as long as it has them.");
   m.def("touch", [](int index) { allocator(index).touch(); }, py::call_guard<py::gil_scoped_release>(),
-        "Has pages put under what is reserved, where it is the host's memory.");
+        "Has pages put under what was reserved, where it is the host's memory.");
   m.def("set_memory_limit", [](int index, uint64_t bytes) {
     allocator(resolve_device(static_cast<c10::DeviceIndex>(index))).set_limit(bytes);
   },

@@ -228,7 +228,7 @@ struct Pages {
       : start((reinterpret_cast<uintptr_t>(mem.pointer) + kHugePage - 1) & ~(kHugePage - 1)),
         end((reinterpret_cast<uintptr_t>(mem.pointer) + mem.bytes) & ~(kHugePage - 1)) {}
   bool none() const { return start >= end; }
-  void make_huge() const { madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE); }
+  void advise(int how) const { madvise(reinterpret_cast<void*>(start), end - start, how); }
   uintptr_t start, end;
 };
 
@@ -238,13 +238,13 @@ void ask_for_pages(lazy_device device, lazy_mem mem) {
   if (!device->is_cpu || pages.none()) return;
   std::lock_guard<std::mutex> lock(device->mutex);
   if (!device->dear_pages) {
-    pages.make_huge();
+    pages.advise(MADV_HUGEPAGE);
     const auto begin = Clock::now();
     *reinterpret_cast<volatile char*>(pages.start) = 0;
     device->dear_pages = Clock::now() - begin > kDear;
     if (!device->dear_pages) return;
-    madvise(reinterpret_cast<void*>(pages.start), pages.end - pages.start, MADV_NOHUGEPAGE);
   }
+  pages.advise(MADV_NOHUGEPAGE);
   device->small_pages[mem] = Clock::now();
 }
 
@@ -258,7 +258,7 @@ void ask_again(lazy_device device) {
       ++it;
       continue;
     }
-    Pages(*it->first).make_huge();
+    Pages(*it->first).advise(MADV_HUGEPAGE);
     it = all.erase(it);
   }
 }
