@@ -110,6 +110,7 @@ Block* Allocator::allocate(uint64_t requested, const Buffer* owner) {
   std::lock_guard<std::mutex> lock(mutex_);
   Block* block = take_cached(bytes, small);
   if (!block) block = take_segment(bytes, small);
+  if (!unused_.empty()) unused_.erase(block->mem);
   split(block, bytes);
   block->free = false;
   block->requested = requested;
@@ -254,6 +255,7 @@ void Allocator::release_segments() {
       }
       it = blocks->erase(it);
       segments_.erase(block->mem);
+      unused_.erase(block->mem);
       device_.free(block->mem);
       ++stats_.num_device_free;
       count(kSegment, block, -1);
@@ -271,7 +273,8 @@ void Allocator::empty_cache() {
 std::vector<uint64_t> Allocator::segments() const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<uint64_t> sizes;
-  for (const auto& [mem, bytes] : segments_) sizes.push_back(bytes);
+  for (const auto& [mem, bytes] : segments_)
+    if (!unused_.count(mem)) sizes.push_back(bytes);
   return sizes;
 }
 
@@ -281,6 +284,7 @@ void Allocator::reserve(const std::vector<uint64_t>& segments) {
   for (const uint64_t bytes : segments) {
     Block* block = new_segment(bytes, bytes == kSmallSegment);
     if (!block) return;
+    unused_.insert(block->mem);
     untouched_.push_back(block->mem);
     pool(block).insert(block);
   }

@@ -71,7 +71,7 @@ class Allocator {
   void each_live(const std::function<void(const Buffer*, uint64_t)>& visit) const;
 
   void empty_cache();                // gives every wholly free segment back to the driver
-  std::vector<uint64_t> segments() const;               // their bytes
+  std::vector<uint64_t> segments() const;               // bytes of those that something has used
   void reserve(const std::vector<uint64_t>& segments);  // takes such ones, as long as the driver has them
   void touch();                      // has the system put pages under what was reserved so, where it is the host's memory
   void set_limit(uint64_t bytes);    // reserved memory stays under it; 0: only the driver limits
@@ -102,7 +102,8 @@ class Allocator {
   mutable std::mutex mutex_;
   Pool small_, large_;  // free blocks
   std::map<lazy_mem, uint64_t> segments_;  // their bytes
-  std::vector<lazy_mem> untouched_;        // those that were reserved
+  std::set<lazy_mem> unused_;              // those that were reserved, until something uses them
+  std::vector<lazy_mem> untouched_;        // until they are touched
   Block* newest_ = nullptr;  // live blocks
   uint64_t limit_ = 0;
   MemoryStats stats_;

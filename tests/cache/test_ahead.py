@@ -117,6 +117,13 @@ def test_a_script_s_second_run_loads_what_the_first_one_used(tmp_path):
     again, before, loaded, nothing, reserved, same = run(script, tmp_path)
     assert again == values and before == loaded == built and nothing == 0
     assert reserved == same == memory, "a run starts with the memory that the last one had"
+    script.write_text(SCRIPT.replace("x = torch", "y = torch.ones(8 << 20, device='lazy')\ny[-1].item()\nx = torch"))
+    *_, larger = run(script, tmp_path)
+    assert larger > memory
+    script.write_text(SCRIPT)
+    run(script, tmp_path)
+    *_, reserved, same = run(script, tmp_path)
+    assert reserved == same == memory, "what a larger run had is forgotten after a smaller one"
     other = tmp_path / "other.py"
     other.write_text(SCRIPT)
     assert run(other, tmp_path)[1] == 0

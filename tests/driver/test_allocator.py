@@ -148,12 +148,21 @@ def test_cached_segments_are_given_back_before_giving_up(a):
 
 def test_what_is_reserved_serves_as_if_it_had_been_freed(a):
     a.reserve(2 * MIB, 20 * MIB, 30 * MIB)
-    assert a.current("segment") == a.c.shim_segments() == 3 and a.current("reserved_bytes") == 52 * MIB
+    assert a.current("segment") == 3 and a.current("reserved_bytes") == 52 * MIB
     assert a.current("reserved_bytes", "small_pool") == 2 * MIB and a.current("allocated_bytes") == 0
     blocks = [a.allocate(n) for n in (1000, 5 * MIB, 30 * MIB)]
     assert a.current("segment") == 3
     for block in blocks:
         a.c.shim_free(block)
+
+
+def test_what_nothing_has_used_is_not_asked_for_again(a):
+    a.reserve(2 * MIB, 20 * MIB, 30 * MIB)
+    assert a.c.shim_segments() == 0
+    a.c.shim_free(a.allocate(5 * MIB))
+    assert a.c.shim_segments() == 1
+    a.c.shim_free(a.allocate(40 * MIB))
+    assert a.c.shim_segments() == 2 and a.current("segment") == 4
 
 
 def test_no_more_is_reserved_than_there_is(a):
