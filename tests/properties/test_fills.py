@@ -89,6 +89,28 @@ def test_a_window_of_fills_is_made_by_the_host_once_then_by_a_kernel(device):
     assert seen[2] == (False, True)
 
 
+def test_zeros_that_the_host_makes_are_zeros_whatever_the_memory_held(device):
+    """more than a parallel loop of the host's has, of several dtypes, laid out otherwise, in part, and none"""
+    dirty = [torch.full((400, 400), 7.0, device=device) for _ in range(2 * _C.FILLS_APART)]
+    torch.lazy.synchronize()
+    del dirty
+    makers = [
+        lambda n: torch.zeros(300, n, device=device),
+        lambda n: torch.zeros(200, n, dtype=torch.float64, device=device),
+        lambda n: torch.zeros(200, n, dtype=torch.bool, device=device),
+        lambda n: torch.empty(2, n, 20, 30, device=device, memory_format=torch.channels_last).zero_(),
+        lambda n: torch.empty(200, n, device=device)[3:190].zero_(),
+        lambda n: torch.empty(200, n, device=device)[:, 3:90].zero_(),
+        lambda n: torch.zeros(0, n, device=device),
+    ]
+    torch.lazy.reset_stats()
+    made = [make(200 + i) for i in range(_C.FILLS_APART) for make in makers]
+    torch.lazy.synchronize()
+    if capabilities(0).host_visible:
+        assert torch.lazy.stats()["kernels_launched"] == 0
+    assert all(not t.cpu().any() for t in made)
+
+
 def fills_and_others(device, seed):
     """A random program of fills of fresh and of used memory, whole and in part, and of ops upon them."""
     draw = random.Random(seed)

@@ -52,6 +52,21 @@ def run(
     return (got.swapaxes(1, 2) if column_major else got), exact_a, exact_b
 
 
+@pytest.mark.parametrize(("shape", "items"), [
+    ((1, 1, 768, 256), 8), ((1, 4, 4133, 256), 9), ((8, 1, 64, 256), 8), ((1, 1, 40, 256), 5), ((1, 8, 768, 256), 192),
+])  # fmt: skip
+def test_work_items_make_neighbouring_tiles_of_a_single_row_of_tiles(shape, items):
+    """so that B is read as a few streams: as many items as keep two units busy; each tile is an item in other rows"""
+    batch, m, n, k = shape
+    (_, _, sa), (_, _, sb) = operands("nt", batch, m, n, k, "f32")
+    spec = MatmulSpec(batch, m, n, k, operand("f32", sa), operand("f32", sb), output("f32", (m * n, n, 1)))
+    tile = next(t for t in candidates(spec, CPU) if t.schedule == "dot")
+    x, y, z = matmul("product", spec, CPU, tile).steps[0].global_size
+    assert x * y * z == items
+    got, a, b = run(shape, "nt", tile=tile)
+    assert np.array_equal(got, a @ b)
+
+
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
