@@ -25,6 +25,7 @@ from codegen.memory import apart, pieces
 from codegen.plan import Arg, CoreCall, KernelSource, Launch, Life, Plan, SlotInfo, TensorRef
 from codegen.regroup import regroup
 from codegen.rewrite import rewrite
+from codegen.unrolling import unrolled
 from ops_core import sizes
 from ops_core.composites import PREFIX
 from ops_core.dtypes import BY_NAME
@@ -254,7 +255,7 @@ class _Scheduler:
         key = (self.caps, program.key())
         if key not in self.known.kernels:
             name, digest = names(key)
-            simple, module = linalg.simplify(program)
+            simple, module = linalg.simplify(unrolled(program))
             kernel = nest.build(name, simple, self.caps)
             steps = [Step(name, kernel.mlir, ("loops",), kernel.global_size, kernel.local_size)]
             self.known.kernels[key] = self._compiled(digest, steps, module, group), []
