@@ -77,7 +77,7 @@ def _compile(window: dict) -> dict:
         if not profile.active and (rung := background.filled(window)):
             return rung
     if config.COMPILE.get() == "sync":
-        builders.expect(window["structure"], len(window["nodes"]))
+        builders.expect(window["structure"], len(window["nodes"]), window["device"])
     with uncollected(lasting=True):
         from lazy_backend import compiler
 

@@ -30,9 +30,6 @@ DRIVERS = frozenset({"opencl"})
 MOST = 256
 # Bytes of memory that a run starts with at most: 0.3 s of one core.
 MOST_BYTES = 1 << 30
-# Processes that build programs, started at once for a script that has not run before: what most first steps use, and on
-# two cores all that there are. benchmarks: first step of examples/gpt.py.
-NEW_SCRIPT = 1
 Load = Callable[[], object]
 
 
@@ -74,7 +71,7 @@ def open_device() -> None:
         if last := _of_last_run(script):
             start(_with_memory(*last))
         elif config.COMPILE.get() == "sync":
-            builders.start(NEW_SCRIPT)
+            builders.start_first()
         atexit.register(remember, script)
 
 

@@ -14,15 +14,12 @@ import functools
 import logging
 import os
 import queue
-import select
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lazy_backend import pipes
+from lazy_backend import _C
+from lazy_backend.builder import IDLE_FIRST_S, Builder, Died, Unstarted
 from lazy_backend.driver import abi, discovery
 
 if TYPE_CHECKING:
@@ -39,13 +36,6 @@ ISOLATED = frozenset({"opencl"})
 FEWEST = 4
 # Beyond that memory (some 150 MB each) grows faster than first steps shrink: most plans have under 60 kernels.
 MOST = 8
-# Seconds without a program after which a process ends. The first stays longer: who types the next line, or reads a
-# batch of another kind, should not wait for its start. It has some 90 MB of its own.
-IDLE_S = 20.0
-IDLE_FIRST_S = 300.0
-# Seconds after which a compiler is taken to build a program for ever, as Intel's did when it was asked to unroll a loop
-# of 20,000: a hundred times what kernels take (above), since the machine may be busy.
-LONGEST_S = 180.0
 # Characters of kernels that are built as one program: two or three products. The 46 kernels of examples/gpt.py take
 # 1.85 s of processor time as programs of up to 20,000, 1.75 of 32,000, 1.65 of 45,000, 1.6 of 60,000 or more (Zen 4);
 # but the last programs should keep all processes busy, and whoever needs one kernel later loads all of its program.
@@ -55,96 +45,9 @@ TOGETHER = 48_000
 LEAST = 6_000
 # Ops of a window that make a program (gpt.py: 205 and 49): no more processes are started ahead of need than it feeds.
 OPS_A_PROGRAM = 4
-# The first program of a process takes longer, since it loads the compiler: built before any is asked for, by language.
-_FIRST = {"opencl": b"__kernel void first(__global float *a) { a[get_global_id(0)] += 1.0f; }"}
-# Keeps Intel's compiler from looking for work-items to put side by side into vectors. It looks at kernels that forbid
-# it too: examples/gpt.py's programs took 2.7 s of processor time to build, 2.5 where each kernel forbids it, 2.2 where
-# the process does as well (Zen 4).
-_WHOLE = {"CL_CONFIG_CPU_VECTORIZER_MODE": "1"}
 
-
-class Unstarted(RuntimeError):
-    """The process ended before it had opened the driver."""
-
-
-class Died(RuntimeError):
-    """A program on which the driver's compiler ended two processes, or did not end itself."""
-
-
-class Builder:
-    """One process. One caller of `build` has it at a time; anybody may call `start`."""
-
-    def __init__(self, idle_s: float = IDLE_S) -> None:
-        self.command = [sys.executable, "-c", f"from lazy_backend.builders import main; main({idle_s})"]
-        self._starting, self._building = threading.Lock(), threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._ready = False
-        # Whether it never came to open the driver: it will not the next time.
-        self.useless = False
-
-    def start(self) -> None:
-        """Starts the process, if there is none, and does not wait for it. Raises OSError."""
-        with self._starting:
-            if self._process is None or self._process.poll() is not None:
-                self._ready = False
-                asked = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's threads, where a driver has it, spin when they start
-                if not _WHOLE.keys() & os.environ.keys():
-                    asked |= _WHOLE
-                self._process = subprocess.Popen(
-                    self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                    env=pipes.environment(**asked),
-                    process_group=0,  # Ctrl-C is the script's
-                )  # fmt: skip
-
-    def build(self, device: int, properties: bytes, source: bytes) -> bytes | str | None:
-        """The driver's binary of a program, what the driver says is wrong with it, or None: none of that device's.
-
-        Raises Unstarted, and Died where the program's build ended the process, and a fresh one, or takes too long.
-        """
-        with self._building:
-            return self._build((device, properties, source))
-
-    def _build(self, request: tuple[int, bytes, bytes]) -> bytes | str | None:
-        ends = []
-        for _ in range(2):
-            try:
-                self.start()
-                assert self._process and self._process.stdin and self._process.stdout
-                if not self._ready:
-                    if problem := pipes.receive(self._process.stdout):
-                        raise OSError(problem)
-                    self._ready = True
-            except (OSError, EOFError) as error:
-                self.useless = True
-                raise Unstarted(f"{error!r}, exit status {self._process and self._process.wait()}") from error
-            try:
-                pipes.send(self._process.stdin, request)
-                if not select.select([self._process.stdout], [], [], LONGEST_S)[0]:
-                    self.end()
-                    raise Died(f"no answer for {LONGEST_S:.0f} s")
-                answer: bytes | str | None = pipes.receive(self._process.stdout)
-                return answer
-            except (OSError, EOFError):
-                ends.append(_ending(self._process.wait()))
-                log.info("a builder process ended by %s", ends[-1])
-        raise Died(" and ".join(dict.fromkeys(ends)))
-
-    def running(self) -> bool:
-        """Whether there is a process, be it at its start."""
-        return self._process is not None and self._process.poll() is None
-
-    def end(self) -> None:
-        """Ends the process, whatever it builds."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-
-
-def _ending(status: int) -> str:
-    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
-
-
-_builders = [Builder(IDLE_S if i else IDLE_FIRST_S) for i in range(min(len(os.sched_getaffinity(0)), MOST))]
+_count = min(len(os.sched_getaffinity(0)), MOST)
+_builders = [Builder(IDLE_FIRST_S, _count - 1), *(Builder() for _ in range(1, _count))]
 # Devices that the processes know no binaries of: another driver's, or one that gives none.
 _unknown: set[int] = set()
 
@@ -160,21 +63,27 @@ def _isolated() -> bool:
 
 
 @functools.lru_cache(maxsize=512)  # once a structure: one that comes again has its programs
-def expect(structure: str, ops: int) -> None:
+def expect(structure: str, ops: int, device: int) -> None:
     """A window of so many ops has no plan: starts processes beside its planning, where the script's will not build."""
-    start(max(1, ops // OPS_A_PROGRAM))
+    if _isolated():
+        for builder in _builders[: max(1, ops // OPS_A_PROGRAM)]:
+            _start(builder, _C.device_properties(device))
 
 
-def start(most: int) -> None:
-    """Starts so many processes, or as many as there may be, and does not wait for them."""
-    if not _isolated():
-        return
-    for builder in _builders[:most]:
-        if not builder.useless:
-            try:
-                builder.start()
-            except OSError as error:
-                log.info("no builder process: %r", error)
+def start_first() -> None:
+    """Starts one process, for a script that will have programs, and does not wait for it."""
+    if _isolated():
+        _start(_builders[0])
+
+
+def _start(builder: Builder, properties: bytes | None = None) -> None:
+    """Starts a process, by a fork where the device is known to be a CPU: a GPU's driver may not survive one."""
+    on_cpu = properties and _isolated() and abi.Properties.from_buffer_copy(properties).is_cpu
+    if not builder.useless:
+        try:
+            builder.start(_builders[0] if on_cpu and builder is not _builders[0] else None)
+        except OSError as error:
+            log.info("no builder process: %r", error)
 
 
 class Building:
@@ -310,6 +219,7 @@ class Building:
 
     def _built(self, builder: Builder, numbers: list[int]) -> bytes | str | Died | None:
         """What the process gives for a program. None: it knows no binaries of the device."""
+        _start(builder, self._properties)
         try:
             answer = builder.build(self._device, self._properties, self._text(numbers))
         except Died as died:
@@ -321,37 +231,3 @@ class Building:
 
 # Comes after all kernels.
 _END = 1, 0
-
-
-def main(idle_s: float) -> None:
-    """The process: a program after another from stdin, until it is closed or nothing comes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the script's; this process ends with its pipe
-    requests, answers = pipes.ends()
-    devices = {}
-    try:
-        driver = discovery.select().open()
-        if first := _FIRST.get(discovery.selected()):
-            devices[0] = driver.open(0)
-            devices[0].program_load(first, False, "")
-    except Exception as error:
-        pipes.send(answers, repr(error))
-        os._exit(1)
-    pipes.send(answers, "")
-    while select.select([requests], [], [], idle_s)[0]:
-        try:
-            index, properties, source = pipes.receive(requests)
-        except EOFError:
-            break
-        answer: bytes | str | None = None
-        try:
-            if index not in devices:
-                devices[index] = driver.open(index)
-            device = devices[index]
-            if device.properties() == abi.unpack(abi.Properties.from_buffer_copy(properties)):
-                program = device.program_load(source, False, "")
-                answer = device.program_binary(program) or None
-                device.program_destroy(program)
-        except Exception as error:
-            answer = str(error)
-        pipes.send(answers, answer)
-    os._exit(0)  # the driver's threads are not waited for

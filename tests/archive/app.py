@@ -66,7 +66,7 @@ def refuse() -> None:
             raise AssertionError("a program is built from source")
         return build(device, text, is_binary, options)
 
-    def start(self):
+    def start(self, origin=None):
         raise AssertionError("a process is started to build programs")
 
     _C.build_program, builders.Builder.start = from_binaries, start

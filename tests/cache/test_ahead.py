@@ -158,11 +158,11 @@ def test_a_new_script_has_a_process_that_builds(own, monkeypatch):
     if discovery.selected() not in ahead.DRIVERS:
         pytest.skip("this driver's kernels are loaded when they are needed")
     started = []
-    monkeypatch.setattr(builders, "start", started.append)
+    monkeypatch.setattr(builders, "start_first", lambda: started.append(1))
     monkeypatch.setattr(ahead, "_script", lambda: "another")
     monkeypatch.setattr(ahead.atexit, "register", lambda *_: None)
     ahead.open_device()
-    assert started == [ahead.NEW_SCRIPT]
+    assert started == [1]
 
 
 @pytest.mark.parametrize("text", [
