@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
@@ -353,15 +353,15 @@ def lane_step(expr: Expr, vector: Var, width: int) -> int | None:
     return total
 
 
-def needs(program: Program, roots: Iterable[int]) -> list[int]:
-    """The instructions that `roots` need, operands first."""
+def needs(program: Program, roots: Iterable[int], known: Collection[int] = ()) -> list[int]:
+    """The instructions that `roots` need, operands first; none for what is `known`, but itself."""
     seen: set[int] = set()
     pending = list(roots)
     while pending:
         id = pending.pop()
         if id not in seen:
             seen.add(id)
-            pending += operands(program.instrs[id])
+            pending += () if id in known else operands(program.instrs[id])
     return sorted(seen)
 
 

@@ -168,17 +168,22 @@ class _Forked:
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         self.stdin, self.stdout, self.pid = stdin, stdout, 0
-        self._end = select.poll()
-        self._end.register(stdout, select.POLLHUP)
 
     def poll(self) -> int | None:
         """None while it runs, or is about to."""
-        return 0 if self.stdout.closed or any(state & select.POLLHUP for _, state in self._end.poll(0)) else None
+        return 0 if self._hung_up(0) else None
 
     def wait(self) -> None:
         """Until it has ended. How, only the process knows that has forked it."""
-        if not self.stdout.closed:
-            self._end.poll()
+        self._hung_up(None)
+
+    def _hung_up(self, timeout: int | None) -> bool:
+        watch = select.poll()  # one for each question: threads ask at once
+        try:
+            watch.register(self.stdout, 0)  # the end is told unasked
+        except ValueError:  # closed here
+            return True
+        return bool(watch.poll(timeout))
 
     def kill(self) -> None:
         """Ends it, or has it end when it begins."""

@@ -193,7 +193,8 @@ class _Nest:
         """How the walks over a row that is in a cache go: several vectors at a time, and who asks for the next row."""
         program = self.program
         for phase in self.phases:
-            needed = [id for id in needs(program, self._roots(phase)) if self.walks[id]]
+            read = {value.id for value in phase.reads}
+            needed = [i for i in needs(program, self._roots(phase), read) if self.walks[i] and i not in read]
             ops = sum(kept.ops(program.instrs[id], vector, self.width) for id in needed)
             phase.vectors = walk.vectors(program, phase, ops, usual(vector.size) // self.width)
         row = usual(prod(v.size for v in self.nest.reduced)) * element_bytes(program)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -142,6 +143,15 @@ def test_a_forked_process_ends_when_it_is_told_to_and_when_the_script_is_gone(st
         build(other)
         end(other)
         assert ends(other._process.pid) and not other.running()
+
+
+def test_threads_may_ask_at_once_whether_it_runs(started):
+    _, other = started()
+    build(other)
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(lambda _: other.running(), range(4000)))
+        other.end()
+        assert not any(threads.map(lambda _: other.running(), range(400)))
 
 
 def test_the_first_leaves_no_dead_behind(started):
