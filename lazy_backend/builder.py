@@ -2,7 +2,7 @@
 
 The first is started; others can be forked from it, when its compiler is loaded: that takes 10 ms of processor time in
 place of 250 (Python 60, OpenCL's devices 30, the device 20, the compiler 130). First step of examples/gpt.py with an
-empty cache: BEFORE -> AFTER s.
+empty cache: 1.65 -> 1.58 s.
 """
 
 from __future__ import annotations

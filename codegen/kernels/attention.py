@@ -98,8 +98,9 @@ class Keys(NamedTuple):
 
 
 def key_blocks(count: int, caps: Any) -> Keys:
-    """How `count` keys are cut into blocks."""
-    width = lanes(caps, 4, count)
+    """How `count` keys are cut into blocks: of whole registers from one block on, also where their number varies."""
+    full = caps.vector_bytes // 4
+    width = full if varies(count) and count >= KEY_VECTORS * full else lanes(caps, 4, count)
     return Keys(count, width, min(KEY_VECTORS, ceil(count / width)))
 
 
