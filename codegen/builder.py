@@ -20,6 +20,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from codegen import scalar
@@ -158,16 +159,17 @@ class Builder:
         text = f"vector.shuffle {v.name}, {w.name} {list(lanes)} : {type}, {type}"
         return self._value(text, v.dtype, len(lanes))
 
-    def reduce(self, fn: str, v: V) -> V:
-        """One scalar of a vector whose width is a power of two.
+    def reduce(self, fn: str | Callable[[V, V], V], v: V) -> V:
+        """One scalar of a vector whose width is a power of two. fn: of the scalar catalogue, or what makes one of two.
 
         The order is fixed: the upper half is combined onto the lower half until two lanes are left.
         """
+        both = fn if callable(fn) else partial(self.map, fn)
         while v.width > 2:
             half = v.width // 2
             low, high = self.shuffle(v, v, range(half)), self.shuffle(v, v, range(half, v.width))
-            v = self.map(fn, low, high)
-        return v if v.width == 1 else self.map(fn, self.lane(v, 0), self.lane(v, 1))
+            v = both(low, high)
+        return v if v.width == 1 else both(self.lane(v, 0), self.lane(v, 1))
 
     def any(self, v: V) -> V:
         """Whether a lane holds."""

@@ -7,7 +7,9 @@ Products are register tiles as in `codegen.kernels.matmul`; keys are copied acro
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from math import ceil
@@ -20,12 +22,19 @@ from codegen.mathlib.exponential import EXP2
 from codegen.mathlib.table import nearest, polynomial
 from ops_core.sizes import multiple, varies
 
-# Queries of a work item: the copy of a block of keys is used this often. benchmarks/kernels.py `attention`.
-QUERY_ROWS = 128
-# Vectors of keys in a block, and of a register tile (see matmul.REGISTER_TILES).
+# Queries of a work item: the copy of a block of keys is used this often. Half as many where that gives units less than
+# ITEMS_PER_UNIT items, or where rows are longer than WIDE: an item's queries and results would not fit a private cache.
+# (1, 8, 2048, 64) with 132 and 264, ms: 32.2, 31.1, causal 16.7, 15.6; (1, 8, 2048, 128) 57.8, 55.2; (4, 12, 512, 64)
+# 12.8, 11.9 (Granite Rapids).
+QUERY_ROWS, ITEMS_PER_UNIT, WIDE = 264, 4, 128
+# Vectors of keys in a block, and of a register tile (see matmul.REGISTER_TILES), and its rows by the bytes of a vector:
+# 6 x 4 and what they are made of fill 32 registers. (1, 8, 2048, 128), ms: 4 rows 59.5, 6 54.9.
 KEY_VECTORS = 4
-TILE_ROWS = 4
 TILE_VECTORS = 4
+TILE_ROWS, FEWEST_TILE_ROWS = {64: 6}, 4
+# Terms that the forward kernel adds a turn, as `matmul_registers.panel` does: (1, 8, 2048, 128) 52.6 -> 49.8 ms, and
+# 10 ms longer to build. Left in the gradient: forward and gradient of (1, 8, 2048, 64) 51.3 -> 50.2, 13 to build.
+TERMS = 2
 # Fewer queries than this (decoding) do not pay for copying the keys: two plain products and a softmax are better.
 FEWEST_QUERIES = 8
 # A longer row of q or v goes the same way: a block would be megabytes of private memory, which PoCL builds for minutes.
@@ -104,9 +113,18 @@ def key_blocks(count: int, caps: Any) -> Keys:
     return Keys(count, width, min(KEY_VECTORS, ceil(count / width)))
 
 
+def most_queries(spec: AttentionSpec, caps: Any) -> int:
+    """Queries of a work item, at most."""
+    wide = max(spec.depth, spec.value_depth) > WIDE
+    if wide or any(map(varies, (spec.batch, spec.heads, spec.queries))):
+        return QUERY_ROWS // 2
+    items = spec.batch * spec.heads * ceil(spec.queries / QUERY_ROWS)
+    return QUERY_ROWS if items >= caps.compute_units * ITEMS_PER_UNIT else QUERY_ROWS // 2
+
+
 def query_block(spec: AttentionSpec, rows: int, most: int) -> int:
     """Queries that a work item has in private memory, in tiles of `rows`; the same for all numbers that vary."""
-    return most if varies(spec.queries) else min(most, ceil(spec.queries / rows) * rows)
+    return most if varies(spec.queries) else ceil(ceil(spec.queries / ceil(spec.queries / most)) / rows) * rows
 
 
 def row_lanes(count: int, caps: Any) -> int:
@@ -121,23 +139,34 @@ def column_offsets(count: int, width: int) -> list[int]:
 
 
 def multiply(
-    k: Builder, init: Sequence[V], rows: int, bounds: tuple[V | int, V | int], a: Callable[[int, V], V],
-    b: Callable[[V], list[V]],
+    k: Builder, init: Sequence[V], rows: int, count: int, a: Callable[[int, V], V], b: Callable[[V], list[V]],
+    terms: int = 1,
 ) -> list[V]:  # fmt: skip
-    """A register tile: init[r, v] + sum over p of a(r, p) * b(p)[v]."""
-    with k.for_(*bounds, init=init) as loop:
-        vectors = b(loop.iv)
-        sums = iter(loop.args)
-        loop.yield_(*[k.multiply_add(x, y, next(sums)) for x in [a(r, loop.iv) for r in range(rows)] for y in vectors])
+    """A register tile: init[r, v] + sum over p < count of a(r, p) * b(p)[v], `terms` of them a turn."""
+
+    def add(p: V, totals: Sequence[V]) -> list[V]:
+        vectors = b(p)
+        sums = iter(totals)
+        return [k.multiply_add(x, y, next(sums)) for x in [a(r, p) for r in range(rows)] for y in vectors]
+
+    terms = terms if multiple(count, terms) else 1
+    with k.for_(0, count, terms, init=init) as loop:
+        sums = add(loop.iv, loop.args)
+        for n in range(1, terms):
+            k.separate()
+            sums = add(loop.iv + n, sums)
+        loop.yield_(*sums)
     return loop.results
 
 
-def fold(k: Builder, fn: str, vectors: Sequence[V]) -> V:
-    """One vector out of several."""
-    total = vectors[0]
-    for v in vectors[1:]:
-        total = k.map(fn, total, v)
-    return total
+def fold(k: Builder, both: Callable[[V, V], V], vectors: Sequence[V]) -> V:
+    """One scalar out of the lanes of several vectors."""
+    return k.reduce(both, functools.reduce(both, vectors))
+
+
+def larger(a: V, b: V) -> V:
+    """One instruction, which may lose a NaN: its weight is NaN whatever the largest score is, and so is its row."""
+    return a.k.select(a > b, a, b)
 
 
 def power(k: Builder, x: V) -> V:
@@ -151,8 +180,8 @@ def power(k: Builder, x: V) -> V:
 def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     """The forward kernel. caps: `Capabilities`."""
     keys = key_blocks(spec.keys, caps)
-    rows = min(TILE_ROWS, spec.queries)
-    block = query_block(spec, rows, QUERY_ROWS)
+    rows = min(TILE_ROWS.get(caps.vector_bytes, FEWEST_TILE_ROWS), spec.queries)
+    block = query_block(spec, rows, most_queries(spec, caps))
     width = row_lanes(spec.value_depth, caps)
     offsets = column_offsets(spec.value_depth, width)
 
@@ -168,7 +197,9 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
         "top": k.private("f32", block), "sum": k.private("f32", block),
     }  # fmt: skip
     first = k.global_id(0) * block
-    tiles = ceil(block / rows)
+    tiles: V | int = block // rows
+    if not multiple(spec.queries, block):
+        tiles = k.map("minimum", (spec.queries - first + (rows - 1)) // rows, tiles)
 
     def row(tile: V) -> V:
         """The first query of a tile, moved back at the end."""
@@ -186,7 +217,7 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
         with k.for_(0, tiles) as inner:
             i, at = row(inner.iv), inner.iv * rows
             with k.if_(outer.iv * keys.block < i + rows) if spec.causal else nullcontext():
-                for n, scores in enumerate(score_tile(k, spec, scratch, keys, rows, at)):
+                for n, scores in enumerate(score_tile(k, spec, scratch, keys, rows, at, TERMS)):
                     k.store(scratch["p"], n * keys.width, scores)
                 with k.for_(0, rows) as r:
                     places = [r.iv * keys.block + v * keys.width for v in range(keys.vectors)]
@@ -234,7 +265,7 @@ def clear(k: Builder, buffer: Buf, value: float, caps: Any) -> None:
 
 def load_queries(
     k: Builder, spec: AttentionSpec, buffer: Buf, read: Callable[..., V], here: list[V], row: Callable[[V], V],
-    tiles: tuple[int, int], caps: Any,
+    tiles: tuple[V | int, int], caps: Any,
 ) -> None:  # fmt: skip
     """The block's queries, scaled, row by row."""
     width = lanes(caps, 4, spec.depth)
@@ -261,12 +292,15 @@ def load_keys(
         )  # fmt: skip
 
 
-def score_tile(k: Builder, spec: AttentionSpec, scratch: dict[str, Buf], keys: Keys, rows: int, at: V) -> list[V]:
+def score_tile(
+    k: Builder, spec: AttentionSpec, scratch: dict[str, Buf], keys: Keys, rows: int, at: V, terms: int = 1
+) -> list[V]:
     """Scores of `rows` queries from `at` on with the block of keys."""
     return multiply(
-        k, [k.const(0.0, "f32", keys.width)] * (rows * keys.vectors), rows, (0, spec.depth),
+        k, [k.const(0.0, "f32", keys.width)] * (rows * keys.vectors), rows, spec.depth,
         lambda r, d: k.load(scratch["q"], (at + r) * spec.depth + d),
         lambda d: [k.load(scratch["k"], d * keys.block + v * keys.width, keys.width) for v in range(keys.vectors)],
+        terms,
     )  # fmt: skip
 
 
@@ -296,13 +330,13 @@ def soften(
 ) -> None:  # fmt: skip
     """One online softmax step for a row: its weights go to scratch, its sum and output so far are rescaled."""
     old = k.load(scratch["top"], at)
-    top = k.map("maximum", old, k.reduce("maximum", fold(k, "maximum", line)))
+    top = larger(fold(k, larger, line), old)
     shift = k.select(top == -math.inf, 0.0, top)
     factor = power(k, old - shift)
     weights = [power(k, scores - shift) for scores in line]
     for v, w in enumerate(weights):
         k.store(scratch["p"], r * keys.block + v * keys.width, w)
-    total = k.reduce("add", fold(k, "add", weights))
+    total = fold(k, operator.add, weights)
     k.store(scratch["sum"], at, k.multiply_add(k.load(scratch["sum"], at), factor, total))
     k.store(scratch["top"], at, top)
     with k.if_(top != old):
@@ -321,9 +355,10 @@ def add_values(
         start = keys.start(k, number, loop.iv)
         loop.yield_(
             *multiply(
-                k, loop.args, rows, (0, keys.width),
+                k, loop.args, rows, keys.width,
                 lambda r, lane: k.load(scratch["p"], r * keys.block + loop.iv * keys.width + lane),
                 lambda lane: [read([*here, start + lane, at], 3 if width > 1 else None, width) for at in offsets],
+                TERMS,
             )
         )  # fmt: skip
     for p, v in zip(places, loop.results, strict=True):

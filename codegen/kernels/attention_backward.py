@@ -17,7 +17,6 @@ from codegen.builder import Buf, Builder, V
 from codegen.kernels.attention import (
     LN_2,
     LOG2_E,
-    TILE_ROWS,
     TILE_VECTORS,
     AttentionSpec,
     Bind,
@@ -41,6 +40,8 @@ from ops_core.sizes import multiple
 # Queries that are worked on at a time: their weights and both gradients stay in the first-level cache.
 # benchmarks/kernels.py `attention_backward`.
 QUERY_ROWS = 32
+# Rows of a register tile, a divisor of them and of the keys in a block.
+TILE_ROWS = 4
 # Parts for each compute unit that let an uneven split even out.
 PARTS_PER_UNIT = 2
 
@@ -224,7 +225,7 @@ def put_tile(k: Builder, buffer: Buf, keys: Keys, at: V, tile: Sequence[V]) -> N
 def weight_gradient_tile(k: Builder, m: Private, keys: Keys, rows: int, at: V, depth: int) -> list[V]:
     """Gradients of the weights of `rows` queries from `at` on: grad . v."""
     return multiply(
-        k, [k.const(0.0, "f32", keys.width)] * (rows * keys.vectors), rows, (0, depth),
+        k, [k.const(0.0, "f32", keys.width)] * (rows * keys.vectors), rows, depth,
         lambda r, d: k.load(m.grad, (at + r) * depth + d),
         lambda d: [k.load(m.v, d * keys.block + v * keys.width, keys.width) for v in range(keys.vectors)],
     )  # fmt: skip
@@ -248,7 +249,7 @@ def add_queries(
 
             loop.yield_(
                 *multiply(
-                    k, loop.args, rows, (0, keys.width),
+                    k, loop.args, rows, keys.width,
                     lambda r, lane: k.load(m.ds, (at + r) * keys.block + loop.iv * keys.width + lane), keys_at,
                 )
             )  # fmt: skip
@@ -266,7 +267,7 @@ def add_keys(k: Builder, target: Buf, weights: Buf, rows: Buf, keys: Keys, block
             part = offsets[start : start + TILE_VECTORS]
             places = [(tile.iv + r) * depth + offset for r in range(high) for offset in part]
             sums = multiply(
-                k, [k.load(target, p, width) for p in places], high, (0, block),
+                k, [k.load(target, p, width) for p in places], high, block,
                 lambda r, query: k.load(weights, query * keys.block + tile.iv + r),
                 lambda query, part=part: [k.load(rows, query * depth + at, width) for at in part],  # type: ignore[misc]
             )  # fmt: skip

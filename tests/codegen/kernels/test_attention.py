@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from codegen.kernels.attention import AttentionSpec, attention, claims
+from codegen.kernels.attention import AttentionSpec, attention, claims, key_blocks, most_queries, query_block
 from codegen.kernels.attention_backward import Gradients, attention_backward
+from ops_core.sizes import Tape, tracing
 from tests.codegen.kernels.contract import Launcher, dense
 from tests.codegen.kernels.test_matmul import CPU, GPU
 
@@ -41,7 +42,7 @@ def make_spec(q, k, v, causal, bias, **more):
 SHAPES = [
     (1, 1, 8, 8, 8, 8), (2, 3, 64, 64, 64, 64), (1, 2, 100, 100, 40, 40), (1, 2, 33, 150, 24, 80),
     (1, 2, 130, 70, 128, 16),
-    (1, 1, 9, 20, 5, 7), (1, 1, 257, 257, 96, 96), (1, 1, 20, 33, 72, 72),
+    (1, 1, 9, 20, 5, 7), (1, 1, 257, 257, 96, 96), (1, 1, 20, 33, 72, 72), (2, 4, 541, 30, 16, 24),
 ]  # fmt: skip
 
 
@@ -78,6 +79,26 @@ def test_a_score_that_is_not_finite_makes_its_row_nan_and_no_other(value):
     launcher = Launcher(attention("attention", spec, CPU), {"q": [q], "k": [k], "v": [v], "bias": [bias], "out": [out]})
     launcher.run()
     assert np.array_equal(np.isnan(launcher.read("out", out)).all((0, 1, 3)), np.arange(40) == 5)
+
+
+@pytest.mark.parametrize(("count", "block"), [(64, 64), (1000, 64), (63, 32), (9, 32)])
+def test_keys_whose_number_varies_come_in_whole_registers_from_one_block_on(count, block):
+    tape = Tape()
+    with tracing(tape):
+        keys = key_blocks(tape.symbol(count, count), CPU)
+        assert keys.block == block
+
+
+def test_work_items_take_more_queries_where_units_have_enough_of_them():
+    """and no more than the queries in equal parts, by which little is computed twice"""
+
+    def queries(*shape):
+        spec = make_spec(*inputs(*shape), False, None, out=None)
+        return query_block(spec, 6, most_queries(spec, CPU))
+
+    units = CPU.compute_units
+    assert queries(units, 4, 264, 8, 8, 8) == 264 and queries(units, 4, 300, 8, 8, 8) == 150
+    assert queries(1, 1, 264, 8, 8, 8) == 132 and queries(units, 4, 264, 8, 160, 8) == 132
 
 
 def test_decoding_and_gpus_are_left_to_plain_products():
