@@ -16,7 +16,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from codegen.builder import Buf, Builder, V
-from codegen.kernels.blocks import at_most, copy_block, lanes, store_row
+from codegen.kernels.blocks import VARYING_LANES, at_most, copy_block, lanes, store_row
 from codegen.kernels.step import Step, Steps
 from codegen.mathlib.exponential import EXP2
 from codegen.mathlib.table import nearest, polynomial
@@ -106,11 +106,24 @@ class Keys(NamedTuple):
         return self.start(k, number, v) + k.iota(self.width) >= number * self.block + v * self.width
 
 
-def key_blocks(count: int, caps: Any) -> Keys:
-    """How `count` keys are cut into blocks: of whole registers from one block on, also where their number varies."""
+def key_blocks(count: int, caps: Any) -> list[Keys]:
+    """How `count` keys are cut into blocks. A number that varies has two ways, the first from one block on: neither
+    leaves a guard, by which lengths on both sides of it would be kernels of two classes, nor do long ones lose."""
     full = caps.vector_bytes // 4
-    width = full if varies(count) and count >= KEY_VECTORS * full else lanes(caps, 4, count)
-    return Keys(count, width, min(KEY_VECTORS, ceil(count / width)))
+    if varies(count):
+        return [Keys(count, width, KEY_VECTORS) for width in sorted({full, min(full, VARYING_LANES)}, reverse=True)]
+    width = lanes(caps, 4, count)
+    return [Keys(count, width, min(KEY_VECTORS, ceil(count / width)))]
+
+
+def by_keys(k: Builder, ways: list[Keys], do: Callable[[Keys], None]) -> None:
+    """What is done with the keys cut in the way that their number asks for."""
+    first, *others = ways
+    with k.if_(k.const(first.total, "index") >= first.block) if others else nullcontext():
+        do(first)
+    for keys in others:
+        with k.else_():
+            do(keys)
 
 
 def most_queries(spec: AttentionSpec, caps: Any) -> int:
@@ -179,7 +192,7 @@ def power(k: Builder, x: V) -> V:
 
 def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     """The forward kernel. caps: `Capabilities`."""
-    keys = key_blocks(spec.keys, caps)
+    ways = key_blocks(spec.keys, caps)
     rows = min(TILE_ROWS.get(caps.vector_bytes, FEWEST_TILE_ROWS), spec.queries)
     block = query_block(spec, rows, most_queries(spec, caps))
     width = row_lanes(spec.value_depth, caps)
@@ -192,8 +205,8 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     write_lse = spec.lse(k) if spec.lse else None
     here = [k.global_id(2), k.global_id(1)]
     scratch = {
-        "q": k.private("f32", block * spec.depth), "k": k.private("f32", spec.depth * keys.block),
-        "p": k.private("f32", rows * keys.block), "out": k.private("f32", block * spec.value_depth),
+        "q": k.private("f32", block * spec.depth), "k": k.private("f32", spec.depth * ways[0].block),
+        "p": k.private("f32", rows * ways[0].block), "out": k.private("f32", block * spec.value_depth),
         "top": k.private("f32", block), "sum": k.private("f32", block),
     }  # fmt: skip
     first = k.global_id(0) * block
@@ -209,24 +222,28 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     clear(k, scratch["out"], 0.0, caps)
     clear(k, scratch["sum"], 0.0, caps)
     clear(k, scratch["top"], -math.inf, caps)
-    stop: V | int = keys.blocks
-    if spec.causal:
-        stop = k.map("minimum", (first + (block - 1)) // keys.block + 1, keys.blocks)
-    with k.for_(0, stop) as outer:
-        load_keys(k, spec.depth, scratch["k"], read_k, here, keys, outer.iv)
-        with k.for_(0, tiles) as inner:
-            i, at = row(inner.iv), inner.iv * rows
-            with k.if_(outer.iv * keys.block < i + rows) if spec.causal else nullcontext():
-                for n, scores in enumerate(score_tile(k, spec, scratch, keys, rows, at, TERMS)):
-                    k.store(scratch["p"], n * keys.width, scores)
-                with k.for_(0, rows) as r:
-                    places = [r.iv * keys.block + v * keys.width for v in range(keys.vectors)]
-                    line = [k.load(scratch["p"], p, keys.width) for p in places]
-                    line = masked(k, spec, keys, outer.iv, line, i + r.iv, read_bias, here)
-                    soften(k, scratch, line, at + r.iv, r.iv, keys, spec.value_depth, offsets, width)
-                for start in range(0, len(offsets), TILE_VECTORS):
-                    part = offsets[start : start + TILE_VECTORS]
-                    add_values(k, spec, scratch, keys, rows, at, part, width, read_v, here, outer.iv)
+
+    def walk(keys: Keys) -> None:
+        stop: V | int = keys.blocks
+        if spec.causal:
+            stop = k.map("minimum", (first + (block - 1)) // keys.block + 1, keys.blocks)
+        with k.for_(0, stop) as outer:
+            load_keys(k, spec.depth, scratch["k"], read_k, here, keys, outer.iv)
+            with k.for_(0, tiles) as inner:
+                i, at = row(inner.iv), inner.iv * rows
+                with k.if_(outer.iv * keys.block < i + rows) if spec.causal else nullcontext():
+                    for n, scores in enumerate(score_tile(k, spec, scratch, keys, rows, at, TERMS)):
+                        k.store(scratch["p"], n * keys.width, scores)
+                    with k.for_(0, rows) as r:
+                        places = [r.iv * keys.block + v * keys.width for v in range(keys.vectors)]
+                        line = [k.load(scratch["p"], p, keys.width) for p in places]
+                        line = masked(k, spec, keys, outer.iv, line, i + r.iv, read_bias, here)
+                        soften(k, scratch, line, at + r.iv, r.iv, keys, spec.value_depth, offsets, width)
+                    for start in range(0, len(offsets), TILE_VECTORS):
+                        part = offsets[start : start + TILE_VECTORS]
+                        add_values(k, spec, scratch, keys, rows, at, part, width, read_v, here, outer.iv)
+
+    by_keys(k, ways, walk)
     with k.for_(0, tiles) as last, k.for_(0, rows) as r:
         at, i = last.iv * rows + r.iv, row(last.iv) + r.iv
         with k.if_(i >= first + last.iv * rows):

@@ -21,6 +21,7 @@ from codegen.kernels.attention import (
     AttentionSpec,
     Bind,
     Keys,
+    by_keys,
     clear,
     column_offsets,
     key_blocks,
@@ -79,15 +80,17 @@ class Private(NamedTuple):
 
 def attention_backward(name: str, spec: AttentionSpec, gradients: Gradients, caps: Any) -> Steps:
     """Kernels for dq, dk and dv. caps: `Capabilities`."""
-    keys = key_blocks(spec.keys, caps)
+    ways = key_blocks(spec.keys, caps)
     heads = spec.heads * spec.batch
-    parts = min(keys.blocks, ceil(caps.compute_units * PARTS_PER_UNIT / heads))
-    first = gradient_step(name, spec, gradients, keys, parts, caps)
+    parts = min(ways[-1].blocks, ceil(caps.compute_units * PARTS_PER_UNIT / heads))
+    first = gradient_step(name, spec, gradients, ways, parts, caps)
     last = query_step(f"{name}_dq", spec, gradients, parts, caps)
     return Steps([first, last], [4 * parts * heads * spec.queries * spec.depth, 4 * parts * heads * spec.queries * 2])
 
 
-def gradient_step(name: str, spec: AttentionSpec, gradients: Gradients, keys: Keys, parts: int, caps: Any) -> Step:
+def gradient_step(
+    name: str, spec: AttentionSpec, gradients: Gradients, ways: list[Keys], parts: int, caps: Any
+) -> Step:
     """dk and dv of a part of the keys, and what this part adds to dq."""
     rows = min(TILE_ROWS, spec.queries)
     block = query_block(spec, rows, QUERY_ROWS)
@@ -102,8 +105,9 @@ def gradient_step(name: str, spec: AttentionSpec, gradients: Gradients, keys: Ke
     queries, rest = k.buffer("f32"), k.buffer("f32")
     here = [k.global_id(2), k.global_id(1)]
     head = (k.global_id(0) * spec.batch + here[0]) * spec.heads + here[1]
-    sizes = (block * depth, depth * keys.block, value_depth * keys.block, block * value_depth, block * keys.block,
-             block * keys.block, keys.block * depth, keys.block * value_depth)  # fmt: skip
+    most = ways[0].block
+    sizes = (block * depth, depth * most, value_depth * most, block * value_depth, block * most, block * most,
+             most * depth, most * value_depth)  # fmt: skip
     m = Private(*(k.private("f32", n) for n in sizes))
 
     # For each query its logsumexp, in units of log 2, and grad . out; the gradient starts at 0.
@@ -114,46 +118,53 @@ def gradient_step(name: str, spec: AttentionSpec, gradients: Gradients, keys: Ke
         k.store(rest, (head * spec.queries + query.iv) * 2 + 1, total)
         fill_row(k, queries, (head * spec.queries + query.iv) * depth, depth, caps)
 
-    each = ceil(keys.blocks / parts)
-    stop = k.map("minimum", k.global_id(0) * each + each, keys.blocks)
-    with k.for_(k.global_id(0) * each, stop) as outer:
-        load_keys(k, depth, m.k, read_k, here, keys, outer.iv)
-        load_keys(k, value_depth, m.v, read_v, here, keys, outer.iv)
-        clear(k, m.dk, 0.0, caps)
-        clear(k, m.dv, 0.0, caps)
-        start: V | int = outer.iv * keys.block // block if spec.causal else 0
-        with k.for_(start, blocks) as inner:
+    def walk(keys: Keys) -> None:
+        each = ceil(keys.blocks / parts)
+        stop = k.map("minimum", k.global_id(0) * each + each, keys.blocks)
+        with k.for_(k.global_id(0) * each, stop) as outer:
+            load_keys(k, depth, m.k, read_k, here, keys, outer.iv)
+            load_keys(k, value_depth, m.v, read_v, here, keys, outer.iv)
+            clear(k, m.dk, 0.0, caps)
+            clear(k, m.dv, 0.0, caps)
+            start: V | int = outer.iv * keys.block // block if spec.causal else 0
+            with k.for_(start, blocks) as inner:
 
-            def row(tile: V, inner: Any = inner) -> V:
-                """The first query of a tile, moved back at the end."""
-                return at_most(k, inner.iv * block + tile * rows, spec.queries - rows, spec.queries, block)
+                def row(tile: V, inner: Any = inner) -> V:
+                    """The first query of a tile, moved back at the end."""
+                    return at_most(k, inner.iv * block + tile * rows, spec.queries - rows, spec.queries, block)
 
-            with k.for_(0, tiles) as tile:
-                at, i, nominal = tile.iv * rows, row(tile.iv), inner.iv * block + tile.iv * rows
-                with k.for_(0, rows) as r:
-                    copy_row(k, m.q, (at + r.iv) * depth, read_q, [*here, i + r.iv], depth, spec.scale * LOG2_E, caps)
-                    copy_row(k, m.grad, (at + r.iv) * value_depth, read_grad, [*here, i + r.iv], value_depth, 1.0, caps)
-                put_tile(k, m.p, keys, at, score_tile(k, spec, {"q": m.q, "k": m.k}, keys, rows, at))
-                put_tile(k, m.ds, keys, at, weight_gradient_tile(k, m, keys, rows, at, value_depth))
-                with k.for_(0, rows) as r:
-                    number = i + r.iv
-                    lse = k.load(rest, (head * spec.queries + number) * 2)
-                    # A query that belongs to another tile has no weight here.
-                    lse = lse if multiple(spec.queries, block) else k.select(number >= nominal, lse, math.inf)
-                    delta = k.load(rest, (head * spec.queries + number) * 2 + 1)
-                    places = [(at + r.iv) * keys.block + v * keys.width for v in range(keys.vectors)]
-                    line = [k.load(m.p, p, keys.width) for p in places]
-                    line = masked(k, spec, keys, outer.iv, line, number, read_bias, here)
-                    for p, scores in zip(places, line, strict=True):
-                        weight = power(k, scores - lse)
-                        k.store(m.ds, p, weight * (k.load(m.ds, p, keys.width) - delta))
-                        k.store(m.p, p, weight)
-                base = (head * spec.queries + i) * depth
-                add_queries(k, spec, m, queries, base, keys, rows, at, read_k, here, outer.iv, caps)
-            add_keys(k, m.dv, m.p, m.grad, keys, block, value_depth, caps)
-            add_keys(k, m.dk, m.ds, m.q, keys, block, depth, caps)
-        store_keys(k, m.dk, write_dk, here, keys, outer.iv, depth, LN_2, caps)
-        store_keys(k, m.dv, write_dv, here, keys, outer.iv, value_depth, 1.0, caps)
+                with k.for_(0, tiles) as tile:
+                    at, i, nominal = tile.iv * rows, row(tile.iv), inner.iv * block + tile.iv * rows
+                    with k.for_(0, rows) as r:
+                        copy_row(
+                            k, m.q, (at + r.iv) * depth, read_q, [*here, i + r.iv], depth, spec.scale * LOG2_E, caps
+                        )
+                        copy_row(
+                            k, m.grad, (at + r.iv) * value_depth, read_grad, [*here, i + r.iv], value_depth, 1.0, caps
+                        )
+                    put_tile(k, m.p, keys, at, score_tile(k, spec, {"q": m.q, "k": m.k}, keys, rows, at))
+                    put_tile(k, m.ds, keys, at, weight_gradient_tile(k, m, keys, rows, at, value_depth))
+                    with k.for_(0, rows) as r:
+                        number = i + r.iv
+                        lse = k.load(rest, (head * spec.queries + number) * 2)
+                        # A query that belongs to another tile has no weight here.
+                        lse = lse if multiple(spec.queries, block) else k.select(number >= nominal, lse, math.inf)
+                        delta = k.load(rest, (head * spec.queries + number) * 2 + 1)
+                        places = [(at + r.iv) * keys.block + v * keys.width for v in range(keys.vectors)]
+                        line = [k.load(m.p, p, keys.width) for p in places]
+                        line = masked(k, spec, keys, outer.iv, line, number, read_bias, here)
+                        for p, scores in zip(places, line, strict=True):
+                            weight = power(k, scores - lse)
+                            k.store(m.ds, p, weight * (k.load(m.ds, p, keys.width) - delta))
+                            k.store(m.p, p, weight)
+                    base = (head * spec.queries + i) * depth
+                    add_queries(k, spec, m, queries, base, keys, rows, at, read_k, here, outer.iv, caps)
+                add_keys(k, m.dv, m.p, m.grad, keys, block, value_depth, caps)
+                add_keys(k, m.dk, m.ds, m.q, keys, block, depth, caps)
+            store_keys(k, m.dk, write_dk, here, keys, outer.iv, depth, LN_2, caps)
+            store_keys(k, m.dv, write_dv, here, keys, outer.iv, value_depth, 1.0, caps)
+
+    by_keys(k, ways, walk)
     names = dict(zip(Gradients._field_defaults["names"], gradients.names, strict=True))
     read = renamed(spec, ("q", "k", "v", *(("bias",) if spec.bias else ())))
     args = (*read, *(names[n] for n in ("grad", "out", "lse", "dk", "dv")), 0, 1)

@@ -6,20 +6,24 @@
 #include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 namespace lazy {
 namespace {
 
-// Scores of one head from which on attention is recorded as one op, whose kernels keep none of them in memory, as eager's
-// keep none. At 128 x 128 forward and backward of (2, 12, 128, 64) take the same processor time either way, 9 and 10 ms,
-// so memory decides: the GPT demo peaks at 1.35x eager's with the scores kept. benchmarks/kernels.py `attention`, benchmarks/memory.py.
-constexpr int64_t kFewestScores = 1 << 14;
+// Queries and keys from which on attention is recorded as one op, as many as its kernels ask for (FEWEST_QUERIES in
+// codegen/kernels/attention.py). They keep no scores in memory, as eager's keep none, and are faster than two products and
+// a softmax at every length: (8, 4, 16, 32) 63 -> 29 us, with its gradient, causal, 260 -> 169; (16, 4, 64, 16) 349 -> 111
+// and 831 -> 427; (8, 12, 128, 64) 2.2 -> 1.5 ms and 5.3 -> 4.1 (Granite Rapids). And lengths on both sides of a bound
+// would be windows of two structures.
+constexpr int64_t kFewestQueries = 8;
 
 int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, double dropout, bool, std::optional<double>, bool) {
   const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && !query.is_nested() &&
                      !at::areAnyTensorSubclassLike({query, key, value}) && !(mask && at::isTensorSubclassLike(*mask));
   const bool fused = plain && dropout == 0 && query.scalar_type() == at::kFloat && at::globalContext().userEnabledOverrideableSDP() &&
-                     query.size(2) * key.size(2) >= kFewestScores;
+                     std::min(query.size(2), key.size(2)) >= kFewestQueries;
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 
