@@ -36,7 +36,7 @@ from codegen.kernels.attention import (
 )  # fmt: skip
 from codegen.kernels.blocks import at_most, lanes, store_row
 from codegen.kernels.step import Step, Steps
-from ops_core.sizes import multiple
+from ops_core.sizes import deferred, multiple
 
 # Queries that are worked on at a time: their weights and both gradients stay in the first-level cache.
 # benchmarks/kernels.py `attention_backward`.
@@ -78,11 +78,17 @@ class Private(NamedTuple):
     dv: Buf
 
 
+@deferred
+def key_parts(blocks: int, heads: int, units: int) -> int:
+    """Into how many parts the keys of each of the heads are split."""
+    return min(blocks, ceil(units * PARTS_PER_UNIT / heads))
+
+
 def attention_backward(name: str, spec: AttentionSpec, gradients: Gradients, caps: Any) -> Steps:
     """Kernels for dq, dk and dv. caps: `Capabilities`."""
     ways = key_blocks(spec.keys, caps)
     heads = spec.heads * spec.batch
-    parts = min(ways[-1].blocks, ceil(caps.compute_units * PARTS_PER_UNIT / heads))
+    parts = key_parts(ways[-1].blocks, heads, caps.compute_units)
     first = gradient_step(name, spec, gradients, ways, parts, caps)
     last = query_step(f"{name}_dq", spec, gradients, parts, caps)
     return Steps([first, last], [4 * parts * heads * spec.queries * spec.depth, 4 * parts * heads * spec.queries * 2])
