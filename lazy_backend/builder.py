@@ -1,6 +1,6 @@
 """A process that builds programs with the driver's compiler, as it is seen from the script's, and what it does.
 
-The first is started; others can be forked from it, when its compiler is loaded: that takes 10 ms of processor time in
+The first is started; others can be forked from it, when its compiler is loaded: that takes 13 ms of processor time in
 place of 250 (Python 60, OpenCL's devices 30, the device 20, the compiler 130). First step of examples/gpt.py with an
 empty cache: 1.65 -> 1.58 s.
 """
