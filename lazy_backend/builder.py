@@ -76,9 +76,11 @@ class Builder:
                 self._ready, self._proven = False, not isinstance(self._process, _Forked)
 
     def fork(self) -> _Forked | None:
-        """A process like this one, as soon as it is ready; None where it has made as many as it may."""
+        """A process like this one, as soon as it is ready. None where it has made as many as it may, or builds: what
+        it builds may take for ever.
+        """
         with self._starting:
-            if not self._ahead or not self.running():
+            if not self._ahead or self._building.locked() or not self.running():
                 return None
             with suppress(OSError):
                 os.write(self._orders, b"\n")

@@ -93,6 +93,23 @@ def test_as_many_are_forked_as_was_said_the_others_are_started(started):
         third.end()
 
 
+def test_one_that_builds_is_not_waited_for(started):
+    started()
+    third = builder.Builder(forks=1)
+    third.start()
+    other = builder.Builder()
+    try:
+        with third._building:  # as who builds with it has it
+            other.start(third)
+            assert build(other) and parent(other._process.pid) == os.getpid()
+        other.end()
+        other.start(third)
+        assert build(other) and parent(other._process.pid) == third._process.pid
+    finally:
+        third.end()
+        other.end()
+
+
 def test_one_that_ends_is_forked_no_more(started):
     origin, other = started()
     build(other)
