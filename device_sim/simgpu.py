@@ -108,6 +108,8 @@ class SimGpu(SimDevice):
         label = self.labelled(kernel.name, origin.current(HERE))
         for arg in buffers:
             self.checked(arg.mem, arg.offset, 0, f"kernel {label}")
+            if arg.offset % ALIGNMENT:
+                raise InvalidArgument(f"kernel {label}: byte {arg.offset} of {arg.mem} is no multiple of {ALIGNMENT}")
         memories = ranges([arg.mem for arg in buffers])
         work = cost.kernel_work(kernel.program.source, kernel.name, global_size, local_size, args)
 

@@ -25,7 +25,7 @@ class Checks {
   // Words for one run of a plan over `window`: their memory, and the first byte. Where there is no room, look() first.
   std::pair<lazy_mem, uint64_t> take(Device& device, const std::vector<Check>& checks,
                                      const Window& window);
-  bool room(size_t count) const { return pending_.size() + count <= capacity_; }
+  bool room(size_t count) const { return used_ + count <= capacity_; }
   // The first error that the words tell, or null; all words are free again. The device must be idle.
   std::exception_ptr look(Device& device);
 
@@ -33,8 +33,10 @@ class Checks {
   struct Pending {
     Check check;
     Frame frame;
+    size_t word;
   };
-  std::vector<Pending> pending_;  // one a word
+  std::vector<Pending> pending_;
+  size_t used_ = 0;  // words: a run's begin where a buffer argument may
   lazy_mem words_ = nullptr;
   size_t capacity_ = 0;
 };

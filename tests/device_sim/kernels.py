@@ -62,7 +62,7 @@ class Chip:
         self.d.copy_d2h(self.q, out.ctypes.data, mem, 0, 4 * self.n, True)
         return out
 
-    def launch(self, name="scale", factor=2.0, local=64):
+    def launch(self, name="scale", factor=2.0, local=64, at=0):
         kernel = self.d.kernel_create(self.d.program_load(SOURCE.encode(), False, ""), name)
-        args = [Buffer(self.a), Buffer(self.b), Scalar(np.float32(factor).tobytes())]
+        args = [Buffer(self.a, at), Buffer(self.b), Scalar(np.float32(factor).tobytes())]
         self.d.launch(self.q, kernel, (self.n, 1, 1), (local, 1, 1), args)

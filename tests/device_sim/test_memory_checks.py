@@ -115,6 +115,12 @@ def test_geometry_is_checked():
         chip.launch()
 
 
+def test_a_buffer_argument_begins_where_the_chip_says():
+    chip = Chip()
+    with pytest.raises(InvalidArgument, match=r"byte 4 of allocation 1 .* is no multiple of 64"):
+        chip.launch(at=4)
+
+
 def test_commands_run_no_earlier_than_they_must():
     chip = Chip()
     chip.put(chip.a, blocking=False)

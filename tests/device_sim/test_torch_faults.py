@@ -16,6 +16,22 @@ for i in range(5):
     except RuntimeError as error:
         print("error", type(error).__name__, str(error).replace(chr(10), " "))
 """
+INDEXES = """
+import torch
+x, at = torch.arange(6.0).to("lazy"), torch.tensor([1, 5]).to("lazy")
+for i in range(300):
+    y = x[at]
+    torch.lazy.current_stream().query()  # ends the window
+print("value", y.sum().item())
+for wrong in (6, 7):
+    x[at], x[at + wrong - 5]
+    torch.lazy.current_stream().query()  # ends the window
+    x[at]
+    try:
+        torch.lazy.synchronize()
+    except IndexError as error:
+        print("error", str(error).replace(chr(10), " "))
+"""
 PATIENCE = 120  # seconds until a run counts as hung
 BOTH, COMPILING = ("simgpu", "simnpu"), ("simgpu",)
 
@@ -31,9 +47,9 @@ FAULTS = {
 }
 
 
-def lines_of(tmp_path, chip, plan):
+def lines_of(tmp_path, chip, plan, script=READS):
     """What the script prints, a line a read."""
-    (tmp_path / "script.py").write_text(READS)
+    (tmp_path / "script.py").write_text(script)
     (tmp_path / "plan.toml").write_text(plan)
     env = {**os.environ, "LAZY_DRIVER": chip, "LAZY_SIM_FAULTS": str(tmp_path / "plan.toml")}
     env["LAZY_CACHE_DIR"] = str(tmp_path / "cache")  # a warm cache would spare the compiler that is to fail
@@ -61,3 +77,11 @@ def test_a_kernels_failure_names_the_python_line(tmp_path, chip):
 def test_a_slow_compiler_is_waited_for(tmp_path):
     plan = '[[fault]]\nkind = "slow_build"\nevery = 1\nseconds = 1\n'
     assert lines_of(tmp_path, "simgpu", plan) == ["value 36.0"] * 5
+
+
+def test_checks_of_many_windows_lie_where_a_buffer_may_begin(tmp_path):
+    """Nobody looks at them between: 300 windows' words, each aligned as the chip asks; the right ones are told of."""
+    value, *errors = lines_of(tmp_path, "simgpu", "", INDEXES)
+    assert value == "value 6.0"
+    assert [re.search(r"index \d+", e)[0] for e in errors] == ["index 6", "index 7"]
+    assert all("script.py:9" in e for e in errors), errors
