@@ -132,7 +132,7 @@ class Printer:
                 parameters.append(self.variable(a))
             else:
                 size, element, space = self.memref(a.type)
-                local.append(f"{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
+                local.append(f"{lang.aligned}{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
         sizes = list(attributes["gpu.known_block_size"]) if "gpu.known_block_size" in attributes else []
         self.out.append(lang.work_group(sizes) + lang.whole)
         name = attributes["sym_name"].value

@@ -26,6 +26,7 @@ WHOLE = (
 # Vectors that are aligned as one element. With vload and vstore each access is a call, which Intel's compiler picks of
 # many overloads and asks with ten regular expressions whether it is a sort. Without them the 47 programs of
 # examples/gpt.py take 3.8 s of processor time to build in place of 4.5 (Zen 5).
+# A GPU's vectors are one access where they are aligned as a whole, which only the address tells, else one a lane.
 VECTORS = (
     "#ifdef __clang__",
     "#define AT(type, n) typedef type type##n##_at __attribute__((ext_vector_type(n), aligned(sizeof(type))));",
@@ -34,8 +35,15 @@ VECTORS = (
     "#ifdef cl_khr_fp64",
     "EACH(double)",
     "#endif",
+    "#ifdef LAZY_ON_CPU",
     "#define LOAD(type, n, at) (*(const type##n##_at *)(at))",
     "#define STORE(type, n, x, at) *(type##n##_at *)(at) = x",
+    "#else",
+    "#define WHOLE_AT(type, n, at) (((ulong)(at) & (sizeof(type##n) - 1)) == 0)",
+    "#define LOAD(type, n, at) (WHOLE_AT(type, n, at) ? *(const type##n *)(at) : *(const type##n##_at *)(at))",
+    "#define STORE(type, n, x, at) \\",
+    "    if (WHOLE_AT(type, n, at)) *(type##n *)(at) = x; else *(type##n##_at *)(at) = x",
+    "#endif",
     "#else",
     "#define LOAD(type, n, at) vload##n(0, at)",
     "#define STORE(type, n, x, at) vstore##n(x, 0, at)",

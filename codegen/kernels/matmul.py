@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from codegen.builder import Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes
 from codegen.kernels.contraction import Load, Operand, Output, Store, Term
-from codegen.kernels.matmul_local import local, shapes
+from codegen.kernels.matmul_local import DEPTH, groups, local, shapes
 from codegen.kernels.matmul_registers import ITEMS_PER_UNIT, STREAM_COLUMNS, dot, panel, stream
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
@@ -315,7 +315,7 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
         items = spec.batch * ceil(spec.n / STREAM_COLUMNS)
         return max(1, min(ceil(caps.compute_units * ITEMS_PER_UNIT / items), spec.k // MIN_DEPTH))
     panels = spec.batch * ceil(spec.n / tile.columns(spec, caps))
-    tiles = panels * ceil(spec.m / tile.rows)
+    tiles = panels * ceil(spec.m / tile.rows) if tile.schedule != "local" else groups(spec, (tile.rows, tile.vectors), caps)
     wanted = 1
     # Parts of the rows would each pack a panel: pieces of the sum pack their own.
     packed_again = tile.pack and spec.m <= SHALLOW_ROWS and panels < caps.compute_units
@@ -367,7 +367,7 @@ def evaluate(name: str, spec: MatmulSpec, caps: Any, temp: int) -> Step:
 
 def split(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     """The sum in pieces, kept in a temp, and a second kernel that adds them up and applies the epilogue."""
-    width = lanes(caps, spec.itemsize, spec.k)
+    width = lanes(caps, spec.itemsize, spec.k) if tile.schedule != "local" else DEPTH
     piece = ceil(ceil(spec.k / tile.splits) / width) * width
     partial = spec._replace(piece=piece, out=Output(lambda k: matrix_store(k, spec), again=True))
     first = SCHEDULES[tile.schedule](name, partial._replace(names=(*spec.names[:2], "partial")), caps, tile)

@@ -6,40 +6,55 @@ from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from codegen.builder import Builder, V
+from codegen.builder import Buf, Builder, V
 from codegen.kernels.step import Step, Steps
+from ops_core.sizes import multiple
 
 if TYPE_CHECKING:
+    from codegen.kernels.contraction import Operand
     from codegen.kernels.matmul import MatmulSpec, Tile
 
 # A work-group is a square of this many work items, where the device allows: 256 items hide the latency of a load.
 GROUP_SIDE = 16
-# Terms that are staged at a time. 16 keeps two tiles of 64 x 16 floats and their padding within 8.5 KiB.
+# Terms that are staged at a time. 16 keeps two tiles of 128 x 16 floats and their padding within 17 KiB.
 DEPTH = 16
-# Elements in each direction for each work item, largest first: 4 x 4 reads 8 floats for 16 multiply-adds.
+# Elements in each direction for each work item: 8 x 8 reads 16 floats for 64 multiply-adds.
 PER_ITEM = (8, 4, 2, 1)
+# Elements of an access to local or global memory, 16 bytes of floats, where rows, columns and terms are multiples.
+WIDTH = 4
+# Bytes of a work item's sums: a quarter of the 255 registers of a lane, which leaves room for two work-groups a unit.
+MOST_SUM_BYTES = 256
+# What a term of a work item costs besides its multiply-adds, in multiply-adds: each element of A and B that it stages
+# and reads again, and its share of the barriers. Reasoned, not measured.
+OPERAND_COST, BARRIER_COST = 2, 8
 
 
 def shapes(spec: MatmulSpec, caps: Any) -> list[tuple[int, int]]:
-    """(rows, columns) for each work item whose tiles fit the local memory, best first.
-
-    Best is the largest that still gives every compute unit a work-group.
-    """
+    """(rows, columns) for each work item whose tiles fit the local memory, best first: the least time of the busiest
+    compute unit, by the count of its work-groups and the cost of a term."""
     side = group_side(caps)
 
-    def groups(shape: tuple[int, int]) -> int:
-        return spec.batch * ceil(spec.m / (side * shape[0])) * ceil(spec.n / (side * shape[1]))
+    def cost(shape: tuple[int, int]) -> float:
+        rows, columns = shape
+        each = rows * columns + OPERAND_COST * (rows + columns) + BARRIER_COST
+        return ceil(groups(spec, shape, caps) / caps.compute_units) * each
 
     found = [
         (rows, columns)
         for rows in PER_ITEM
         for columns in PER_ITEM
-        if DEPTH * (side * (rows + columns) + 2) * spec.itemsize <= caps.local_memory_bytes
+        if DEPTH * (side * (rows + columns) + 2 * WIDTH) * spec.itemsize <= caps.local_memory_bytes
         and (rows - 1) * side < spec.m
         and (columns - 1) * side < spec.n
-        and rows * columns <= 16
+        and rows * columns * spec.itemsize <= MOST_SUM_BYTES
     ]
-    return sorted(found, key=lambda s: (groups(s) < caps.compute_units, -s[0] * s[1], abs(s[0] - s[1])))
+    return sorted(found, key=lambda s: (cost(s), abs(s[0] - s[1])))
+
+
+def groups(spec: MatmulSpec, shape: tuple[int, int], caps: Any) -> int:
+    """Work-groups of the product, its sums whole."""
+    side = group_side(caps)
+    return spec.batch * ceil(spec.m / (side * shape[0])) * ceil(spec.n / (side * shape[1]))
 
 
 def group_side(caps: Any) -> int:
@@ -51,56 +66,89 @@ def group_side(caps: Any) -> int:
 
 
 def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
-    """Each work-group makes (side x rows) x (side x vectors) elements; neighbours in a row are neighbours in memory."""
+    """Each work-group makes (side x rows) x (side x columns) elements, each work item blocks of up to WIDTH x WIDTH of
+    them: neighbours in a row are neighbours in memory."""
     side = group_side(caps)
-    height, width = side * tile.rows, side * tile.vectors
+    rows, columns = Side(tile.rows, side, spec.m), Side(tile.vectors, side, spec.n)
     k = Builder(name, spec.index_bits, (side, side, 1))
-    load_a, load_b, store = spec.a.bind(k), spec.b.bind(k), spec.out.bind(k)
-    # One column of padding keeps a column's elements in different banks.
-    a_tile, b_tile = k.local(spec.acc, DEPTH * (height + 1)), k.local(spec.acc, DEPTH * (width + 1))
+    load_a, load_b, store = spec.a.bind(k), spec.b.transposed.bind(k), spec.out.bind(k)
+    a_tile, b_tile = k.local(spec.acc, DEPTH * rows.pitch), k.local(spec.acc, DEPTH * columns.pitch)
     x, y, z = k.local_id(0), k.local_id(1), k.group_id(2)
-    i0, j0 = k.group_id(1) * height, k.group_id(0) * width
+    i0, j0 = k.group_id(1) * rows.extent, k.group_id(0) * columns.extent
     batch, lo, hi = spec.part(k, z)
     item = y * side + x
     zero = k.const(0, spec.acc)
+    whole = multiple(spec.k, WIDTH) and spec.piece % WIDTH == 0  # vectors of terms
 
-    def stage(extent: int, along_k: bool, put: Callable[[V, V], None]) -> None:
-        """put(p, e) for p < DEPTH and e < extent, spread over the work items so that neighbours read neighbours."""
-        for start in range(0, DEPTH * extent, side * side):
-            at = item + start
-            p, e = (at % DEPTH, at // DEPTH) if along_k else (at // extent, at % extent)
-            if start + side * side <= DEPTH * extent:
-                put(p, e)
+    def stage(tile: Buf, side_of: Side, operand: Operand, load: Callable[..., V], first: V, p0: V) -> None:
+        """The elements (first + e, p0 + p) of an operand, p < DEPTH, into tile[p][e], spread over the work items so
+        that neighbours read neighbours, by vectors where all are whole. Zeros where there are no terms."""
+        extent, pitch = side_of.extent, side_of.pitch
+        along_k = operand.contiguous == 1
+        along = along_k or operand.contiguous is None
+        width = WIDTH if whole and along_k or operand.contiguous == 0 and side_of.whole else 1
+        count = DEPTH * extent // width
+
+        def put(at: V) -> None:
+            if along:
+                p, e = at % (DEPTH // width) * width, at // (DEPTH // width)
             else:
-                with k.if_(at < DEPTH * extent):
-                    put(p, e)
+                p, e = at // (extent // width), at % (extent // width) * width
+            i = k.map("minimum", first + e, side_of.size - (1 if along else width))
+            v = load(batch, i, k.map("minimum", p0 + p, hi - (width if along else 1)), width)
+            v = k.select(p0 + p < hi, v, k.broadcast(zero, width))
+            if along:
+                for n in range(width):
+                    k.store(tile, (p + n) * pitch + e, k.lane(v, n))
+            else:
+                k.store(tile, p * pitch + e, v)
+
+        for start in range(0, count, side * side):
+            if start + side * side <= count:
+                put(item + start)
+            else:
+                with k.if_(item + start < count):
+                    put(item + start)
 
     with k.for_(lo, hi, DEPTH, init=[zero] * (tile.rows * tile.vectors)) as loop:
-        p0 = loop.iv
-
-        def put_a(p: V, e: V) -> None:
-            v = load_a(batch, k.map("minimum", i0 + e, spec.m - 1), k.map("minimum", p0 + p, hi - 1))
-            k.store(a_tile, p * (height + 1) + e, k.select(p0 + p < hi, v, zero))
-
-        def put_b(p: V, e: V) -> None:
-            v = load_b(batch, k.map("minimum", p0 + p, hi - 1), k.map("minimum", j0 + e, spec.n - 1))
-            k.store(b_tile, p * (width + 1) + e, k.select(p0 + p < hi, v, zero))
-
         k.barrier()
-        stage(height, spec.a.contiguous != 0, put_a)
-        stage(width, spec.b.contiguous == 0, put_b)
+        stage(a_tile, rows, spec.a, load_a, i0, loop.iv)
+        stage(b_tile, columns, spec.b.transposed, load_b, j0, loop.iv)
         k.barrier()
         with k.for_(0, DEPTH, init=loop.args, unroll=True) as terms:
-            a = [k.load(a_tile, terms.iv * (height + 1) + y + side * r) for r in range(tile.rows)]
-            b = [k.load(b_tile, terms.iv * (width + 1) + x + side * c) for c in range(tile.vectors)]
+            a, b = rows.read(k, a_tile, terms.iv, y), columns.read(k, b_tile, terms.iv, x)
             sums = iter(terms.args)
             terms.yield_(*[k.multiply_add(u, v, next(sums)) for u in a for v in b])
         loop.yield_(*terms.results)
-    totals = iter(loop.results)
-    for r in range(tile.rows):
-        for c in range(tile.vectors):
-            i, j, total = i0 + y + side * r, j0 + x + side * c, next(totals)
-            with k.if_((i < spec.m) & (j < spec.n)):
-                store(z, i, j, total)
-    items = ceil(spec.n / width) * side, ceil(spec.m / height) * side, spec.batch * spec.pieces
+    width = columns.block if columns.whole and not spec.out.runs else 1
+    for r, i in enumerate(rows.places(y)):
+        for c, j in list(enumerate(columns.places(x)))[::width]:
+            at = r * tile.vectors + c
+            with k.if_((i0 + i < spec.m) & (j0 + j < spec.n)):
+                store(z, i0 + i, j0 + j, k.pack(loop.results[at : at + width]), width)
+    items = ceil(spec.n / columns.extent) * side, ceil(spec.m / rows.extent) * side, spec.batch * spec.pieces
     return Steps([Step(name, k.finish(), spec.names, items, (side, side, 1))], [])
+
+
+class Side:
+    """The rows or the columns of a work-group's tile, of `size` in all: `count` for each of `side` work items.
+
+    An item's are in blocks, which are read in one access; whole: vectors and blocks of these are, at the edge too.
+    """
+
+    def __init__(self, count: int, side: int, size: int):
+        self.count, self.side, self.size, self.extent = count, side, size, count * side
+        self.block = min(count, WIDTH)
+        self.whole = multiple(size, WIDTH) and self.extent % WIDTH == 0
+        # Padding puts a term's first element in another bank than the one before, and keeps blocks aligned.
+        self.pitch = self.extent + max(self.block, WIDTH if self.whole else 1)
+
+    def places(self, item: V) -> list[V]:
+        """Where in the tile the elements of a work item lie."""
+        firsts = range(0, self.count, self.block)
+        return [item * self.block + (first * self.side + n) for first in firsts for n in range(self.block)]
+
+    def read(self, k: Builder, tile: Buf, term: V, item: V) -> list[V]:
+        """The elements of a work item of one term."""
+        vectors = [k.load(tile, term * self.pitch + at, self.block) for at in self.places(item)[:: self.block]]
+        return [k.lane(v, n) for v in vectors for n in range(self.block)]
