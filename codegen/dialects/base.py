@@ -210,11 +210,11 @@ class Language:
 
     def load_vector(self, p: str, i: str, t: Type, space: str) -> str:
         """Lanes that are aligned as one element."""
-        return f"LOAD({self.spaces[space] or '__private '}{self.memory(t.element)}, {t.width}, {p} + {i})"
+        return f"LOAD({self.spaces[space] or '__private'}, {self.memory(t.element)}, {t.width}, {p} + {i})"
 
     def store_vector(self, x: str, p: str, i: str, t: Type, space: str) -> str:
         """The statement that writes lanes, aligned as one element."""
-        return f"STORE({self.spaces[space] or '__private '}{self.memory(t.element)}, {t.width}, {x}, {p} + {i});"
+        return f"STORE({self.spaces[space] or '__private'}, {self.memory(t.element)}, {t.width}, {x}, {p} + {i});"
 
     def atomic(self, p: Printer, kind: str, t: Type, space: str, memory: str, i: str, x: str) -> str:
         """The statement that combines x into memory[i] atomically."""

@@ -315,7 +315,9 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
         items = spec.batch * ceil(spec.n / STREAM_COLUMNS)
         return max(1, min(ceil(caps.compute_units * ITEMS_PER_UNIT / items), spec.k // MIN_DEPTH))
     panels = spec.batch * ceil(spec.n / tile.columns(spec, caps))
-    tiles = panels * ceil(spec.m / tile.rows) if tile.schedule != "local" else groups(spec, (tile.rows, tile.vectors), caps)
+    tiles = (
+        panels * ceil(spec.m / tile.rows) if tile.schedule != "local" else groups(spec, (tile.rows, tile.vectors), caps)
+    )
     wanted = 1
     # Parts of the rows would each pack a panel: pieces of the sum pack their own.
     packed_again = tile.pack and spec.m <= SHALLOW_ROWS and panels < caps.compute_units

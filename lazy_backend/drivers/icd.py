@@ -2,7 +2,8 @@
 
 Wheels carry OpenCL drivers but their .icd files name paths of the machine that built them, and a loader
 that is pointed at one folder forgets the others. So we write a folder of our own, with the system's
-drivers, Intel's wheel and PoCL's wheel, and name it in OCL_ICD_VENDORS before the loader starts.
+drivers, NVIDIA's where its device is, Intel's wheel and PoCL's wheel, and name it in OCL_ICD_VENDORS before the
+loader starts.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from lazy_backend.driver.cc import cache_folder
 
 SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 INTEL_WHEEL = "intel-opencl-rt"
+# A container has the library of NVIDIA's driver where the device is, but seldom the .icd file that names it.
+NVIDIA_DEVICE = Path("/dev/nvidiactl")
+NVIDIA_LIBRARY = "libnvidia-opencl.so.1"
 
 
 def _wheel_library(package: str, name: str) -> Path | None:
@@ -51,6 +55,8 @@ def driver_libraries() -> dict[str, str]:
     found = {}
     for icd in sorted(SYSTEM_VENDORS.glob("*.icd")):
         found[f"system {icd.stem}"] = icd.read_text(errors="replace").strip()
+    if NVIDIA_DEVICE.exists() and not any("nvidia" in library for library in found.values()):
+        found["nvidia driver"] = NVIDIA_LIBRARY  # a loader passes by what it does not find
     if intel := _wheel_library(INTEL_WHEEL, "libintelocl.so"):
         found["intel wheel"] = str(intel)
     if pocl := _pyopencl_libraries("libpocl*.so*"):

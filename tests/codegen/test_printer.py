@@ -162,7 +162,7 @@ __attribute__((reqd_work_group_size(16, 1, 1)))
 WHOLE
 __kernel void rows(const __global ushort *restrict a0, __global ushort *a1)
 {
-    __local float l0[16];
+    __attribute__((aligned(64))) __local float l0[16];
     ENTER(s1)
     int v1 = get_group_id(0);
     int v2 = get_local_id(0);

@@ -75,6 +75,17 @@ def test_the_vendors_folder_lists_the_wheels_and_the_system(tmp_path, monkeypatc
     assert set(listed) == {f"{source.replace(' ', '-')}.icd" for source in icd.driver_libraries()}
 
 
+def test_nvidias_driver_is_found_where_nothing_lists_it(tmp_path, monkeypatch):
+    """As in a container: the device and the library are there, the .icd file is not."""
+    monkeypatch.setattr(icd, "SYSTEM_VENDORS", tmp_path)
+    monkeypatch.setattr(icd, "NVIDIA_DEVICE", tmp_path / "nvidiactl")
+    assert "libnvidia-opencl.so.1" not in icd.driver_libraries().values()
+    (tmp_path / "nvidiactl").touch()
+    assert icd.driver_libraries()["nvidia driver"] == "libnvidia-opencl.so.1"
+    (tmp_path / "nvidia.icd").write_text("/opt/libnvidia-opencl.so.1\n")
+    assert list(icd.driver_libraries())[0] == "system nvidia" and "nvidia driver" not in icd.driver_libraries()
+
+
 def test_a_folder_that_the_user_named_is_respected(monkeypatch):
     monkeypatch.setenv("OCL_ICD_VENDORS", "/somewhere")
     icd.set_vendors()
