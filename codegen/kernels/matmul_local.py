@@ -86,7 +86,8 @@ def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
         extent, pitch = side_of.extent, side_of.pitch
         along_k = operand.contiguous == 1
         along = along_k or operand.contiguous is None
-        width = WIDTH if whole and along_k or operand.contiguous == 0 and side_of.whole else 1
+        wide = whole if along_k else operand.contiguous == 0 and side_of.whole
+        width = WIDTH if wide else 1
         count = DEPTH * extent // width
 
         def put(at: V) -> None:

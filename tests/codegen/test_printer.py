@@ -172,7 +172,7 @@ __kernel void rows(const __global ushort *restrict a0, __global ushort *a1)
     for (int i5 = v3; i5 < 256; i5 += 64) {
         int v6 = v1 * 256;
         int v7 = v6 + i5;
-        float4 v8 = value_bf16_i32x4(CONVERT(LOAD(__global ushort, 4, a0 + v7), uint4));
+        float4 v8 = value_bf16_i32x4(CONVERT(LOAD(__global, ushort, 4, a0 + v7), uint4));
         float4 v9 = ((v4 > v8) | (v4 != v4)) ? v4 : v8;
         v4 = v9;
     }

@@ -83,7 +83,8 @@ def test_nvidias_driver_is_found_where_nothing_lists_it(tmp_path, monkeypatch):
     (tmp_path / "nvidiactl").touch()
     assert icd.driver_libraries()["nvidia driver"] == "libnvidia-opencl.so.1"
     (tmp_path / "nvidia.icd").write_text("/opt/libnvidia-opencl.so.1\n")
-    assert list(icd.driver_libraries())[0] == "system nvidia" and "nvidia driver" not in icd.driver_libraries()
+    found = icd.driver_libraries()
+    assert found["system nvidia"] == "/opt/libnvidia-opencl.so.1" and "nvidia driver" not in found
 
 
 def test_a_folder_that_the_user_named_is_respected(monkeypatch):
