@@ -62,7 +62,10 @@ CHECK = Setting(
 
 # Read by the drivers themselves, which do not import this package's tables.
 OPENCL_SVM = Setting(
-    "LAZY_OPENCL_SVM", 1, (), "0: OpenCL buffers instead of shared virtual memory, as on a GPU without it"
+    "LAZY_OPENCL_SVM",
+    "1",
+    ("1", "coarse", "0"),
+    "0: OpenCL buffers instead of shared virtual memory; coarse: memory that the host does not see, as on a GPU",
 )
 SIM_CHIP = Setting("LAZY_SIM_CHIP", "", (), "hardware description (TOML) of the simulated chip")
 SIM_SET = Setting("LAZY_SIM_SET", "", (), "overrides of that description: launch_us=20,...")

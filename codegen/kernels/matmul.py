@@ -16,6 +16,7 @@ from codegen.kernels.blocks import at_most, copy_block, lanes
 from codegen.kernels.contraction import Load, Operand, Output, Store, Term
 from codegen.kernels.matmul_local import DEPTH, groups, local, shapes
 from codegen.kernels.matmul_registers import ITEMS_PER_UNIT, STREAM_COLUMNS, dot, panel, stream
+from codegen.kernels.rows import geometry, group_size
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 from ops_core.sizes import usual, varies
@@ -409,7 +410,8 @@ def add_up(name: str, partial: MatmulSpec, spec: MatmulSpec, caps: Any, temp: in
         add(loop.iv, width)
     with k.for_(whole, stop) as loop:
         add(loop.iv, 1)
-    return Step(name, k.finish(), ("out", temp), (ceil(spec.n / block), spec.m, spec.batch), (1, 1, 1))
+    (items, _, _), size = geometry(ceil(spec.n / block), group_size(caps))  # those beyond the end have an empty range
+    return Step(name, k.finish(), ("out", temp), (items, spec.m, spec.batch), size)
 
 
 SCHEDULES = {"panel": panel, "dot": dot, "stream": stream, "local": local}

@@ -35,8 +35,8 @@ OWN_RESULTS = 8
 # Owners of columns within one line of a cache would take it from each other: 200,000 x 2 into 4,096 x 2, 0.5 to 4.3 ms
 # with columns, as the two happened to meet; 0.2 with results of their own.
 LINE_BYTES = 64
-# Elements of such results that a work item fills or combines.
-COMBINED = 1024
+# Elements of such results that a work item fills or combines; a GPU's neighbours take neighbours.
+COMBINED = {True: 1024, False: 1}
 # Elements that one work item looks through, and blocks whose counts one work item adds up.
 NONZERO_BLOCK, MAX_NONZERO_BLOCKS = 1024, 4096
 
@@ -133,25 +133,26 @@ def _apply(
     if not own:
         return Steps([step], [])
     nbytes = owners * prod(target.shape) * BY_NAME[target.dtype].bytes
-    return Steps([_filled(name, reduce, owners, target, bits), step, _combined(name, reduce, owners, target, bits)],
+    return Steps([_filled(name, reduce, owners, target, bits, caps), step,
+                  _combined(name, reduce, owners, target, bits, caps)],
                  [nbytes])  # fmt: skip
 
 
-def _filled(name: str, reduce: str, owners: int, target: Target, bits: int) -> Step:
+def _filled(name: str, reduce: str, owners: int, target: Target, bits: int, caps: Any) -> Step:
     """Results of the work items' own, before the first update."""
-    k, count = Builder(f"{name}_fill", bits), owners * prod(target.shape)
-    out, first = k.buffer(target.dtype), k.global_id(0) * COMBINED
-    with k.for_(first, k.map("minimum", first + COMBINED, count)) as loop:
+    k, count, each = Builder(f"{name}_fill", bits), owners * prod(target.shape), COMBINED[bool(caps.is_cpu)]
+    out, first = k.buffer(target.dtype), k.global_id(0) * each
+    with k.for_(first, k.map("minimum", first + each, count)) as loop:
         k.store(out, loop.iv, k.const(identity(NAMES[reduce], target.dtype), registers(target.dtype)))
-    return Step(k.name, k.finish(), (0,), (-(-count // COMBINED), 1, 1), (1, 1, 1))
+    return Step(k.name, k.finish(), (0,), *geometry(-(-count // each), group_size(caps)))
 
 
-def _combined(name: str, reduce: str, owners: int, target: Target, bits: int) -> Step:
+def _combined(name: str, reduce: str, owners: int, target: Target, bits: int, caps: Any) -> Step:
     """Into the target, in the order of the updates."""
-    k, count = Builder(f"{name}_combine", bits), prod(target.shape)
+    k, count, each = Builder(f"{name}_combine", bits), prod(target.shape), COMBINED[bool(caps.is_cpu)]
     made, out, offset = k.buffer(target.dtype, readonly=True), k.buffer(target.dtype), k.arg("index")
-    first = k.global_id(0) * COMBINED
-    with k.for_(first, k.map("minimum", first + COMBINED, count)) as loop:
+    first = k.global_id(0) * each
+    with k.for_(first, k.map("minimum", first + each, count)) as loop:
         at = offset
         for i, stride in zip(locate(loop.iv, target.shape), target.strides, strict=True):
             at = at + i * stride
@@ -159,7 +160,7 @@ def _combined(name: str, reduce: str, owners: int, target: Target, bits: int) ->
         for owner in range(1, owners):
             total = k.map(COMBINE[reduce], total, k.load(made, loop.iv + owner * count))
         _combine(k, reduce, out, at, total, target.dtype)
-    return Step(k.name, k.finish(), (0, "target"), (-(-count // COMBINED), 1, 1), (1, 1, 1))
+    return Step(k.name, k.finish(), (0, "target"), *geometry(-(-count // each), group_size(caps)))
 
 
 def _combine(k: Builder, reduce: str, out: Any, at: V, value: V, dtype: str) -> None:

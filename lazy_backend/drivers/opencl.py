@@ -1,7 +1,7 @@
 """The OpenCL driver: devices found and ranked, for `_opencl` (C++, lazy_driver.h), which does all the work.
 
 LAZY_OPENCL_PLATFORM=substring of a platform's, vendor's or device's name picks; LAZY_OPENCL_SVM=0 uses buffers
-even where shared virtual memory is there.
+even where shared virtual memory is there, LAZY_OPENCL_SVM=coarse only such as a GPU has.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from lazy_backend.driver.errors import Unsupported
 
 from . import icd
 from .listing import Device, devices
+
+# LAZY_OPENCL_SVM -> `Svm` of opencl_driver.cpp.
+SVM = {"0": 0, "1": 1, "coarse": 2}
 
 
 class Candidate(NamedTuple):
@@ -123,10 +126,12 @@ def driver() -> str:
     best, reason, _ = chosen(candidates(), os.environ.get("LAZY_OPENCL_PLATFORM", ""))
     if not best:
         raise Unsupported(reason)
+    if (wanted := os.environ.get("LAZY_OPENCL_SVM", "1")) not in SVM:
+        raise Unsupported(f"LAZY_OPENCL_SVM is {wanted!r}; it must be one of {', '.join(SVM)}")
     configure = ctypes.CDLL(str(library())).lazy_opencl_configure
     configure.argtypes = (ctypes.c_char_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)
     loader = icd.loader() or ""
     ids = (ctypes.c_void_p * len(best))(*(c.device.id for c in best))
-    if configure(loader.encode(), len(best), ids, os.environ.get("LAZY_OPENCL_SVM", "1") != "0"):
+    if configure(loader.encode(), len(best), ids, SVM[wanted]):
         raise Unsupported(f"the OpenCL loader {loader!r} cannot be used; it must offer OpenCL 2.0")
     return str(library())

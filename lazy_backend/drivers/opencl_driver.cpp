@@ -1,7 +1,7 @@
 // The OpenCL driver: lazy_driver.h over the ICD loader, for one device type of one platform.
 //
-// Memory is fine-grained shared virtual memory where the device has it (the CPU drivers do:
-// a device pointer is a host pointer), else buffers, with sub-buffers for offsets.
+// Memory is shared virtual memory where the device has it: fine-grained (the CPU drivers do: a device pointer is a host
+// pointer) or coarse-grained (GPUs: the host only has the address). Else it is buffers, with sub-buffers for offsets.
 // Python chooses the devices (drivers/opencl.py) and hands them over in lazy_opencl_configure.
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -27,6 +27,7 @@ struct lazy_device_s {
   cl_device_id id;
   cl_context context;
   bool svm;
+  bool fine;  // the host may touch it
   bool is_cpu;
   std::string build_options;
   std::string brief;  // more options, with which programs build sooner or not at all
@@ -65,7 +66,8 @@ constexpr uint64_t kSvmAlignment = 64;  // a cache line, and the widest vector
 
 Functions cl;
 std::vector<cl_device_id> chosen;
-bool allow_svm = true;
+enum Svm { kBuffers, kFine, kCoarse };  // what LAZY_OPENCL_SVM allows at most; coarse: even where there is fine
+int allowed_svm = kFine;
 thread_local std::string error_text;
 
 struct Status {
@@ -148,10 +150,13 @@ lazy_status open_device(uint32_t index, lazy_device* out) {
   cl_int code;
   const cl_context context = cl.clCreateContext(nullptr, 1, &id, nullptr, nullptr, &code);
   if (code != CL_SUCCESS) return result(code, "clCreateContext");
-  const bool svm = allow_svm && cl.clSVMAlloc && cl.clSetKernelArgSVMPointer &&
-                   (info<cl_bitfield>(id, CL_DEVICE_SVM_CAPABILITIES) & CL_DEVICE_SVM_FINE_GRAIN_BUFFER);
+  const auto grains = cl.clSVMAlloc && cl.clSetKernelArgSVMPointer && allowed_svm != kBuffers
+                          ? info<cl_bitfield>(id, CL_DEVICE_SVM_CAPABILITIES)
+                          : 0;
+  const bool fine = allowed_svm == kFine && (grains & CL_DEVICE_SVM_FINE_GRAIN_BUFFER);
+  const bool svm = fine || (grains & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER);
   const bool is_cpu = info<cl_bitfield>(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU;
-  *out = new lazy_device_s{id, context, svm, is_cpu, build_options(id), brief_options(id, is_cpu)};
+  *out = new lazy_device_s{id, context, svm, fine, is_cpu, build_options(id), brief_options(id, is_cpu)};
   return LAZY_OK;
 }
 
@@ -209,7 +214,7 @@ lazy_status properties(lazy_device device, lazy_properties* out) {
   p.max_kernel_args = p.max_arg_bytes / 8;
   // What the registers hold: 32 vector registers of a CPU, 255 words of a GPU's lane.
   p.max_private_bytes = device->is_cpu ? 32 * p.vector_bytes : 255 * 4;
-  p.host_visible = device->svm;
+  p.host_visible = device->fine;
   p.has_f16 = has_extension(id, "cl_khr_fp16");
   p.has_f64 = info<cl_bitfield>(id, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
   p.has_i64_atomics = has_extension(id, "cl_khr_int64_base_atomics");
@@ -265,7 +270,8 @@ void ask_again(lazy_device device) {
 
 lazy_status alloc(lazy_device device, uint64_t bytes, lazy_mem* out) {
   if (device->svm) {
-    void* pointer = cl.clSVMAlloc(device->context, CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER, bytes, 0);
+    const cl_bitfield flags = CL_MEM_READ_WRITE | (device->fine ? CL_MEM_SVM_FINE_GRAIN_BUFFER : 0);
+    void* pointer = cl.clSVMAlloc(device->context, flags, bytes, 0);
     if (!pointer) return fail(LAZY_OUT_OF_MEMORY, "clSVMAlloc of " + std::to_string(bytes) + " bytes");
     *out = new lazy_mem_s{static_cast<char*>(pointer), nullptr, bytes, {}};
     ask_for_pages(device, *out);
@@ -290,9 +296,9 @@ lazy_status free_mem(lazy_device device, lazy_mem mem) {
   return status;
 }
 
-lazy_status host_pointer(lazy_device, lazy_mem mem, void** pointer) {
-  *pointer = mem->pointer;
-  return mem->pointer ? LAZY_OK : fail(LAZY_UNSUPPORTED, "this device's memory is not host visible");
+lazy_status host_pointer(lazy_device device, lazy_mem mem, void** pointer) {
+  *pointer = device->fine ? mem->pointer : nullptr;
+  return *pointer ? LAZY_OK : fail(LAZY_UNSUPPORTED, "this device's memory is not host visible");
 }
 
 lazy_status queue_create(lazy_device device, lazy_queue* out) {
@@ -545,7 +551,7 @@ constexpr lazy_driver_api kApi = make_api();
 }  // namespace
 
 // Called once before the first device is opened: the ICD loader's path, the devices to offer
-// (cl_device_id), and whether shared virtual memory may be used.
+// (cl_device_id), and which shared virtual memory may be used.
 extern "C" __attribute__((visibility("default"))) int lazy_opencl_configure(const char* loader, uint32_t count,
                                                                            void* const* devices, int svm) {
   void* library = dlopen(loader, RTLD_NOW | RTLD_LOCAL);
@@ -558,7 +564,7 @@ extern "C" __attribute__((visibility("default"))) int lazy_opencl_configure(cons
   }
   chosen.clear();
   for (uint32_t i = 0; i < count; ++i) chosen.push_back(static_cast<cl_device_id>(devices[i]));
-  allow_svm = svm != 0;
+  allowed_svm = svm;
   return LAZY_OK;
 }
 

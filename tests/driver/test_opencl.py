@@ -113,8 +113,8 @@ def test_doctor_says_what_is_missing(monkeypatch):
     assert doctor.text(doctor.facts()).startswith("no device: no driver is called 'nothing'")
 
 
-@pytest.mark.parametrize("svm", ["0", "1"])
-def test_both_memory_modes_keep_the_contract(svm, tmp_path, monkeypatch):
+@pytest.mark.parametrize("svm", list(opencl.SVM))
+def test_all_memory_modes_keep_the_contract(svm, tmp_path, monkeypatch):
     monkeypatch.setenv("LAZY_OPENCL_SVM", svm)
     report = run("opencl", [0, 1, 2, 3], tmp_path / "report.json", fresh=True)
     assert [(r.name, r.text) for r in report.results if r.status != "pass"] == []
