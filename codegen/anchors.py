@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from codegen import linalg
 from codegen.builder import Builder, V
 from codegen.emit import declare, registers
+from codegen.kernels.blocks import access
 from codegen.kernels.contraction import Operand, Output, Term
 from codegen.kernels.conv import ConvSpec, Tensor, convolution
 from codegen.kernels.matmul import MatmulSpec, Tile, rivals, transposed
@@ -143,7 +144,7 @@ def _convolution(name: str, node: Node, sources: list[Source], sink: Sink, caps:
     last = len(out.shape) - 1
     wide = any(p.wide for p in (*(s.program for s in sources), sink.program))
     x, w = (
-        Tensor(s.bind, s.shape, registers(s.dtype), s.contiguous((last,), caps.vector_bytes // 4) is not None, s.flops)
+        Tensor(s.bind, s.shape, registers(s.dtype), s.contiguous((last,), access(caps)) is not None, s.flops)
         for s in sources
     )
     result = Tensor(sink.bind, out.shape, registers(out.dtype))
@@ -156,7 +157,7 @@ def _convolution(name: str, node: Node, sources: list[Source], sink: Sink, caps:
 def _operand(source: Source, batch: Sequence[int], caps: Any, along: int) -> Operand:
     """A matrix of each batch, as contraction templates read it. along: the dim that is summed over."""
     rank = len(batch)
-    contiguous = source.contiguous((rank + 1, rank), caps.vector_bytes // 4)
+    contiguous = source.contiguous((rank + 1, rank), access(caps))
 
     in_runs = source.in_runs(along) if caps.is_cpu else None
     flops = source.flops + (0 if in_runs else source.quotients(along))
@@ -184,7 +185,7 @@ def _operand(source: Source, batch: Sequence[int], caps: Any, along: int) -> Ope
 def _output(sink: Sink, batch: Sequence[int], caps: Any) -> Output:
     """A matrix of each batch, as contraction templates write it."""
     rank = len(batch)
-    along = sink.contiguous((rank + 1, rank), caps.vector_bytes // 4)
+    along = sink.contiguous((rank + 1, rank), access(caps))
 
     def bind(k: Builder) -> Callable[..., None]:
         write = sink.bind(k)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from codegen.builder import HALVES, Builder
 from codegen.kernels.attention import AttentionSpec, Bind, attention, claims
 from codegen.kernels.attention_backward import Gradients, attention_backward
+from codegen.kernels.blocks import access
 from codegen.kernels.factor import FORMS, factor
 from codegen.kernels.fourier import transform
 from codegen.kernels.operand import Sink, Source
@@ -111,7 +112,7 @@ def _recurrence(name: str, node: Node, sources: Sequence[Source], sinks: Mapping
     weight = sources[2]
     spec = Recurrence(
         kind, steps, batch, size, node.inputs[0].dtype, node.attrs["reverse"], binds,
-        weight.contiguous((1, 0), caps.vector_bytes // 4), _index_bits(sources, sinks),
+        weight.contiguous((1, 0), access(caps)), _index_bits(sources, sinks),
     )  # fmt: skip
     made = (recurrence_backward if backward else recurrence)(name, spec, caps)
     return Steps([step._replace(args=tuple(places.get(a, a) for a in step.args)) for step in made.steps], made.temps)

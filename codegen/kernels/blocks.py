@@ -12,6 +12,15 @@ from ops_core.sizes import multiple, varies
 VARYING_LANES = 8
 
 
+# Elements of an access on devices with narrower registers: what the tiles of `matmul_local` are read by.
+LEAST_ACCESS = 4
+
+
+def access(caps: object) -> int:
+    """Elements of the widest access of a template along a dim, which must then lie side by side in memory."""
+    return max(LEAST_ACCESS, caps.vector_bytes // 4)  # type: ignore[attr-defined]
+
+
 def lanes(caps: object, itemsize: int, extent: int) -> int:
     """Vector width in elements: a register's worth, or the largest power of two that `extent` holds."""
     full = max(1, caps.vector_bytes // itemsize)  # type: ignore[attr-defined]

@@ -285,7 +285,7 @@ def factor(
     out = node.outputs[0]
     *batch, rows, columns = out.shape
     nbytes = BY_NAME[out.dtype].bytes
-    width = min(caps.vector_bytes // nbytes, 1 << (columns - 1).bit_length())
+    width = max(1, min(caps.vector_bytes // nbytes, 1 << (columns - 1).bit_length()))
     vectors = -(-columns // width)
     stride = (min(vectors, VECTORS) if form in APART else vectors) * width
     blocks = -(-columns // stride)

@@ -7,6 +7,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from codegen.builder import Buf, Builder, V
+from codegen.kernels.blocks import LEAST_ACCESS
 from codegen.kernels.step import Step, Steps
 from ops_core.sizes import multiple
 
@@ -20,8 +21,8 @@ GROUP_SIDE = 16
 DEPTH = 16
 # Elements in each direction for each work item: 8 x 8 reads 16 floats for 64 multiply-adds.
 PER_ITEM = (8, 4, 2, 1)
-# Elements of an access to local or global memory, 16 bytes of floats, where rows, columns and terms are multiples.
-WIDTH = 4
+# Elements of an access to local or global memory, where rows, columns and terms are multiples.
+WIDTH = LEAST_ACCESS
 # Bytes of a work item's sums: a quarter of the 255 registers of a lane, which leaves room for two work-groups a unit.
 MOST_SUM_BYTES = 256
 # What a term of a work item costs besides its multiply-adds, in multiply-adds: each element of A and B that it stages
@@ -80,13 +81,12 @@ def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     zero = k.const(0, spec.acc)
     whole = multiple(spec.k, WIDTH) and spec.piece % WIDTH == 0  # vectors of terms
 
-    def stage(tile: Buf, side_of: Side, operand: Operand, load: Callable[..., V], first: V, p0: V) -> None:
+    def stage(tile: Buf, side_of: Side, operand: Operand, load: Callable[..., V], first: V, p0: V, along: bool) -> None:
         """The elements (first + e, p0 + p) of an operand, p < DEPTH, into tile[p][e], spread over the work items so
-        that neighbours read neighbours, by vectors where all are whole. Zeros where there are no terms."""
+        that neighbours read neighbours along the terms or across, by vectors where all are whole. Zeros where there
+        are no terms."""
         extent, pitch = side_of.extent, side_of.pitch
-        along_k = operand.contiguous == 1
-        along = along_k or operand.contiguous is None
-        wide = whole if along_k else operand.contiguous == 0 and side_of.whole
+        wide = operand.contiguous is not None and (whole if along else side_of.whole)
         width = WIDTH if wide else 1
         count = DEPTH * extent // width
 
@@ -113,8 +113,9 @@ def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
 
     with k.for_(lo, hi, DEPTH, init=[zero] * (tile.rows * tile.vectors)) as loop:
         k.barrier()
-        stage(a_tile, rows, spec.a, load_a, i0, loop.iv)
-        stage(b_tile, columns, spec.b.transposed, load_b, j0, loop.iv)
+        stage(a_tile, rows, spec.a, load_a, i0, loop.iv, spec.a.contiguous != 0)
+        # Where no dim of B is contiguous it is mostly the input of a convolution: neighbours along its last one.
+        stage(b_tile, columns, spec.b.transposed, load_b, j0, loop.iv, spec.b.contiguous == 0)
         k.barrier()
         with k.for_(0, DEPTH, init=loop.args, unroll=True) as terms:
             a, b = rows.read(k, a_tile, terms.iv, y), columns.read(k, b_tile, terms.iv, x)

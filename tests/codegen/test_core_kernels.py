@@ -357,6 +357,20 @@ def test_rows_and_tiles_with_the_geometry_of(caps: dict[str, int]) -> None:
     build(write).check(**caps)
 
 
+@pytest.mark.parametrize("run", [2, 6, 8])
+def test_products_of_matrices_whose_rows_are_runs(run: int) -> None:
+    """Vectors of a GPU's tiles stay within what lies side by side, however narrow its registers are."""
+
+    def write(c: Case) -> None:
+        runs = c.input(integers(-9, 9, 40, 4, run + 3).astype(np.float32)).slice(2, 1, run + 1)
+        a, b = runs.reshape(40, 4 * run), c.input(integers(-9, 9, 4 * run, 24).astype(np.float32))
+        c.output(matmul(a, b))
+        c.output(matmul(b.transpose(0, 1), a.transpose(0, 1)))
+        c.output(matmul(a.transpose(0, 1), c.input(integers(-9, 9, 40, 24).astype(np.float32))))
+
+    build(write).check(exact=True, **GPU | {"vector_bytes": 4, "local_memory_bytes": 48 << 10})
+
+
 @pytest.mark.parametrize("dtype", ["i64", "i32", "i8", "u8"])
 def test_integer_power_wraps_and_takes_negative_exponents(dtype: str) -> None:
     numpy = numerics.numpy_dtype(dtype)

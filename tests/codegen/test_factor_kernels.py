@@ -110,6 +110,11 @@ def test_what_goes_wrong_goes_wrong_alike(caps: dict[str, int]) -> None:
     build(everything).check(launches=4, exact=True, **caps)
 
 
+def test_doubles_on_registers_of_one_float() -> None:
+    case = build(lambda c: outputs(c, cholesky(c.input(positive((2,), 9, "f64")))))
+    case.check(launches=1, exact=True, **GPU | {"vector_bytes": 4})
+
+
 def test_half_types_are_written_out() -> None:
     plan = build(lambda c: outputs(c, cholesky(c.input(positive((), 4).astype(np.float16))))).check()
     assert len(plan.launches) > 1
