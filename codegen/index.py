@@ -246,7 +246,10 @@ def _subs_atom(atom: Atom, env: Mapping[Var, Expr]) -> Expr:
 
 
 def _normal(const: int, terms: dict[Atom, int]) -> Expr:
-    """Drop zero terms and rejoin k*m*(e // m) + k*(e % m) into k*e."""
+    """Drop zero terms and rejoin k*m*(e // m) + k*(e % m) into k*e.
+
+    The remainder's operand may be another number with that remainder: `%` reduces coefficients, `//` does not.
+    """
     for atom in [a for a in terms if isinstance(a, Mod)]:
         k = terms.get(atom, 0)
         quotient = atom.expr // atom.by
@@ -255,6 +258,12 @@ def _normal(const: int, terms: dict[Atom, int]) -> Expr:
             if terms.get(partner) == k * atom.by:
                 rest = tuple((a, c) for a, c in terms.items() if c and a not in (atom, partner))
                 return Expr(const - quotient.const * atom.by * k, rest) + atom.expr * k
+        for partner, c in terms.items():
+            if k and isinstance(partner, Div) and partner.by == atom.by and c == k * atom.by:
+                difference = partner.expr - atom.expr
+                if all(multiple(n, atom.by) for n in (difference.const, *(n for _, n in difference.terms))):
+                    rest = tuple((a, n) for a, n in terms.items() if n and a not in (atom, partner))
+                    return Expr(const, rest) + partner.expr * k
     return Expr(const, tuple((a, c) for a, c in terms.items() if c))
 
 

@@ -33,6 +33,15 @@ def test_a_reshape_there_and_back_is_the_same_index() -> None:
         assert linear(delinearize(flat, shape), contiguous(shape)) == flat
 
 
+def test_a_reshape_there_and_back_of_parts_that_its_rows_do_not_divide() -> None:
+    """The coefficient of a part is reduced in the remainder, not in the quotient: 20 is 4 modulo 8."""
+    part, element = variable(Var(2, 12)), variable(Var(3, 20))
+    flat = part * 20 + element
+    for shape in ((30, 8), (5, 6, 8), (40, 6), (8, 30), (2, 5, 24)):
+        assert linear(delinearize(flat, shape), contiguous(shape)) == flat, shape
+        assert linear(delinearize(flat * 3, shape), contiguous(shape)) == flat * 3, shape
+
+
 def test_dims_that_a_reshape_only_regroups_need_no_division() -> None:
     assert delinearize(a * 6 + b, (4, 6)) == (a, b)
     assert delinearize(a * 6 + b, (4, 2, 3)) == (a, b // 3, b % 3)
