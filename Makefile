@@ -56,9 +56,12 @@ SHORT  := $(filter-out %/test_results.py,$(wildcard tests/semantics/test_*.py))
 # One op of these is several kernels already, at every window the same ones, and compiling them takes minutes.
 LONG   := %/test_fourier.py %/test_factorisations.py %/test_recurrence.py
 EIGHT  := $(addprefix tests/semantics/test_,chains.py indexing.py inplace.py views.py)
+# With the CPU saying what a GPU would (LAZY_OPENCL_AS): schedules for GPUs, memory that the host does not see.
+GPU    := $(EIGHT) tests/semantics/test_factorisations.py
 POCL   := $(addprefix tests/semantics/test_,inplace.py views.py)
 each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; \
   LAZY_OPENCL_PLATFORM=pocl $(PY) -m pytest $(1) tests/traps $(4) || failed=1; \
+  LAZY_OPENCL_AS=gpu $(PY) -m pytest $(1) $(GPU) || failed=1; \
   $(PY) -m pytest $(1) --window 1 $(2) || failed=1; \
   $(PY) -m pytest $(1) --window 8 $(3) || failed=1; exit $$failed
 

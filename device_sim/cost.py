@@ -223,7 +223,7 @@ class _Walk:
             self.chosen[name] = self.chosen.get(taken, taken)
         for dtype, count in _line_flops(self.source, line).items():
             self.flops[dtype] += count * self.turns
-        width = re.search(r"\b(?:LOAD|STORE)\(__\w+ \w+, (\d+),|[a-z](\d+)_at \*", line)
+        width = re.search(r"\b(?:LOAD|STORE)\(__\w+, \w+, (\d+),|[a-z](\d+)_at \*", line)
         lanes = int(width[1] or width[2]) if width else 1
         for name, index, shift in re.findall(r"\b(\w+)(?:\[([^\]]*)\]| \+ (\w+)\))", line):
             name = self.chosen.get(name, name)

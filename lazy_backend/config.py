@@ -67,6 +67,9 @@ OPENCL_SVM = Setting(
     ("1", "coarse", "0"),
     "0: OpenCL buffers instead of shared virtual memory; coarse: memory that the host does not see, as on a GPU",
 )
+OPENCL_AS = Setting(
+    "LAZY_OPENCL_AS", "", ("gpu",), "gpu: a CPU says of itself what a GPU would, to try schedules for GPUs"
+)
 SIM_CHIP = Setting("LAZY_SIM_CHIP", "", (), "hardware description (TOML) of the simulated chip")
 SIM_SET = Setting("LAZY_SIM_SET", "", (), "overrides of that description: launch_us=20,...")
 SIM_FAULTS = Setting("LAZY_SIM_FAULTS", "", (), "fault plan (TOML) of the simulated chip")
@@ -74,7 +77,7 @@ SIM_REPORT = Setting("LAZY_SIM_REPORT", "", (), "where the simulated chip writes
 
 TABLE = (
     DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, TUNE, CACHE_DIR, RECORD, ARCHIVE, PROFILE, LOG, CHECK,
-    OPENCL_SVM, SIM_CHIP, SIM_SET, SIM_FAULTS, SIM_REPORT,
+    OPENCL_SVM, OPENCL_AS, SIM_CHIP, SIM_SET, SIM_FAULTS, SIM_REPORT,
 )  # fmt: skip
 
 

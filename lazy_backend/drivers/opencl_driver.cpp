@@ -68,6 +68,7 @@ Functions cl;
 std::vector<cl_device_id> chosen;
 enum Svm { kBuffers, kFine, kCoarse };  // what LAZY_OPENCL_SVM allows at most; coarse: even where there is fine
 int allowed_svm = kFine;
+bool as_gpu = false;  // what LAZY_OPENCL_AS=gpu asks for
 thread_local std::string error_text;
 
 struct Status {
@@ -121,14 +122,14 @@ bool has_extension(cl_device_id device, const char* name) {
 }
 
 // The newest language that the device compiles, with eager's rounding of division and square root.
-std::string build_options(cl_device_id device) {
+std::string build_options(cl_device_id device, bool is_cpu) {
   int major = 1, minor = 2;
   std::sscanf(text_info(device, CL_DEVICE_OPENCL_C_VERSION).c_str(), "OpenCL C %d.%d", &major, &minor);
   std::string options = "-cl-std=CL" + std::to_string(major) + "." + std::to_string(minor);
   if (info<cl_bitfield>(device, CL_DEVICE_SINGLE_FP_CONFIG) & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) {
     options += " -cl-fp32-correctly-rounded-divide-sqrt";
   }
-  if (info<cl_bitfield>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) options += " -DLAZY_ON_CPU";  // for generated kernels
+  if (is_cpu) options += " -DLAZY_ON_CPU";  // for generated kernels
   return options;
 }
 
@@ -155,8 +156,8 @@ lazy_status open_device(uint32_t index, lazy_device* out) {
                           : 0;
   const bool fine = allowed_svm == kFine && (grains & CL_DEVICE_SVM_FINE_GRAIN_BUFFER);
   const bool svm = fine || (grains & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER);
-  const bool is_cpu = info<cl_bitfield>(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU;
-  *out = new lazy_device_s{id, context, svm, fine, is_cpu, build_options(id), brief_options(id, is_cpu)};
+  const bool is_cpu = !as_gpu && (info<cl_bitfield>(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU);
+  *out = new lazy_device_s{id, context, svm, fine, is_cpu, build_options(id, is_cpu), brief_options(id, is_cpu)};
   return LAZY_OK;
 }
 
@@ -182,6 +183,19 @@ uint32_t subgroup_size(cl_device_id id) {
   if (has_extension(id, "cl_nv_device_attribute_query")) return info<cl_uint>(id, CL_DEVICE_WARP_SIZE_NV);
   if (has_extension(id, "cl_amd_device_attribute_query")) return info<cl_uint>(id, CL_DEVICE_WAVEFRONT_WIDTH_AMD);
   return 0;
+}
+
+// What NVIDIA's driver says of an H100, as far as schedules ask for it.
+void say_as_a_gpu(lazy_properties* p) {
+  put(p->name, std::string(p->name) + " as a GPU");  // what is cached for one is not the other's
+  p->compute_units = 132;
+  p->max_work_group_size = 1024;
+  p->subgroup_size = 32;
+  p->vector_bytes = 4;
+  p->local_memory_bytes = std::min<uint64_t>(p->local_memory_bytes, 48 << 10);
+  p->mem_alignment = std::max(p->mem_alignment, 512u);
+  p->max_private_bytes = 255 * 4;
+  p->has_f16 = 0;
 }
 
 lazy_status properties(lazy_device device, lazy_properties* out) {
@@ -223,6 +237,7 @@ lazy_status properties(lazy_device device, lazy_properties* out) {
   // One fused multiply-add a lane and cycle; a GPU's compute unit has 128 lanes.
   const double lanes = device->is_cpu ? p.vector_bytes / 4.0 : 128;
   p.peak_gflops_f32 = p.compute_units * lanes * 2 * info<cl_uint>(id, CL_DEVICE_MAX_CLOCK_FREQUENCY) / 1000;
+  if (as_gpu) say_as_a_gpu(&p);
   std::memcpy(out, &p, p.struct_size);
   return LAZY_OK;
 }
@@ -551,9 +566,9 @@ constexpr lazy_driver_api kApi = make_api();
 }  // namespace
 
 // Called once before the first device is opened: the ICD loader's path, the devices to offer
-// (cl_device_id), and which shared virtual memory may be used.
+// (cl_device_id), which shared virtual memory may be used, and whether a device is to say what a GPU would.
 extern "C" __attribute__((visibility("default"))) int lazy_opencl_configure(const char* loader, uint32_t count,
-                                                                           void* const* devices, int svm) {
+                                                                           void* const* devices, int svm, int gpu) {
   void* library = dlopen(loader, RTLD_NOW | RTLD_LOCAL);
   if (!library) return fail(LAZY_UNSUPPORTED, dlerror());
 #define X(name, result, parameters) cl.name = reinterpret_cast<result(*) parameters>(dlsym(library, #name));
@@ -565,6 +580,7 @@ extern "C" __attribute__((visibility("default"))) int lazy_opencl_configure(cons
   chosen.clear();
   for (uint32_t i = 0; i < count; ++i) chosen.push_back(static_cast<cl_device_id>(devices[i]));
   allowed_svm = svm;
+  as_gpu = gpu != 0;
   return LAZY_OK;
 }
 

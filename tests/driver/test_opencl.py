@@ -1,7 +1,9 @@
-"""The OpenCL driver: which device is chosen, and that the C++ side keeps the contract in both of its memory modes."""
+"""The OpenCL driver: which device is chosen, and that the C++ side keeps the contract in all of its memory modes."""
 
 import ctypes as ct
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -159,3 +161,17 @@ def test_host_memory_of_an_allocation_is_shared(device):
     device.copy_h2d(queue, mem, 0, data.ctypes.data, 4096, True)
     address = device.host_pointer(mem)
     assert (np.ctypeslib.as_array((ct.c_float * 1024).from_address(address)) == data).all()
+
+
+def test_a_cpu_says_what_a_gpu_would():
+    """LAZY_OPENCL_AS=gpu: geometry and memory of a GPU, and the results of one."""
+    script = (
+        "import torch\n"
+        "caps = torch.lazy.get_device_properties().capabilities\n"
+        "print(caps['is_cpu'], caps['host_visible'], caps['subgroup_size'], caps['vector_bytes'], caps['name'][-8:])\n"
+        "a, b = torch.randint(-9, 9, (130, 70)).float(), torch.randint(-9, 9, (70, 90)).float()\n"
+        "print(((a.to('lazy') @ b.to('lazy')).cpu() == a @ b).all().item())\n"
+    )
+    env = os.environ | {"LAZY_OPENCL_AS": "gpu"}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False False 32 4 as a GPU", "True"]
