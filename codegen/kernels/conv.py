@@ -259,19 +259,20 @@ def correlate(
     groups, images = spec.groups, spec.x.shape[0]
     dense = place(outputs) == outputs and spec.out.contiguous
 
-    if not taps:
-        strides, span = Planes(axes, 0).strides, Planes(axes, 0).span
-        a = b = Operand(lambda k: lambda z, i, p, width=1: k.const(0, spec.acc, width), spec.acc, 1)
-        runs = Runs(axes[-1].extent, outputs[-1], 1)
-    elif caps.is_cpu:
+    if not caps.is_cpu:
+        strides, span = tuple(prod(outputs[d + 1 :]) for d in range(len(axes))), prod(outputs)
+        b = Operand(lambda k: from_input(k, spec, axes, channels), spec.acc, None, flops=spec.x.flops)
+        runs = Runs(span, span, 1)
+    elif taps:
         strides, span = layout.strides, layout.span
         b = Operand(lambda k: from_planes(k, spec, layout, channels), spec.acc, 1)
         width = min(lanes(caps, BY_NAME[spec.acc].bytes, outputs[-1]), outputs[-1]) if dense else 1
         runs = Runs(axes[-1].extent, outputs[-1], width)
     else:
-        strides, span = tuple(prod(outputs[d + 1 :]) for d in range(len(axes))), prod(outputs)
-        b = Operand(lambda k: from_input(k, spec, axes, channels), spec.acc, None, flops=spec.x.flops)
-        runs = Runs(span, span, 1)
+        strides, span = Planes(axes, 0).strides, Planes(axes, 0).span
+        runs = Runs(axes[-1].extent, outputs[-1], 1)
+    if not taps:
+        a = b = Operand(lambda k: lambda z, i, p, width=1: k.const(0, spec.acc, width), spec.acc, 1)
 
     def result(k: Builder) -> Store:
         write = spec.out.bind(k)
