@@ -27,7 +27,20 @@ from codegen.functionalize import Window, WindowNode, functionalize
 from codegen.plan import Arg, CoreCall, KernelSource, Plan
 from codegen.printer import print_source
 from codegen.source import Source
-from lazy_backend import _C, archive, background, cache, config, custom, entries, identity, kernels, plans, tuning
+from lazy_backend import (
+    _C,
+    archive,
+    background,
+    cache,
+    config,
+    custom,
+    entries,
+    identity,
+    kernels,
+    plans,
+    repeats,
+    tuning,
+)
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
@@ -173,6 +186,7 @@ def forget() -> None:
     """Forgets what is known of structures and kernels."""
     with _compiling:
         _families.clear()
+        repeats.forget()
         schedule.forget()
 
 
@@ -200,8 +214,12 @@ def traced(source: dict[str, Any], family: Family) -> dict[str, Any] | None:
 
     if earlier := plans.met.pop(source["structure"], None):
         family.traces.note(earlier)
+    first = not family.traces.seen
     try:
-        return family.traces.plan(source, compile)
+        plan = family.traces.plan(source, compile)
+        if plan and first:  # in place of the plan for its sizes
+            plans.remember(source, plan)
+        return plan
     except (NoCompile, FallbackForbidden):
         raise
     except Exception:

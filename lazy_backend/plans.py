@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lazy_backend import _C, cache, custom, identity, kernels, tuning
+from lazy_backend import _C, cache, custom, identity, kernels, repeats, tuning
 from lazy_backend.identity import Description
 from lazy_backend.reports import compiles
 
@@ -164,6 +164,7 @@ def remembered(window: Mapping[str, Any]) -> dict[str, Any] | None:
         cache.drop(name)
         return None
     compiles.known(description)
+    repeats.learn(window)
     if len(met) < MAX_MET:
         met.setdefault(window["structure"], window)
     return plan

@@ -53,7 +53,7 @@ def every_window_compiles(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """A compiler that fails costs a script speed only (the host takes over); a test must not miss it."""
     yield
     for record in caplog.get_records("call"):
-        if "could not be compiled" in record.getMessage():
+        if "could not be compiled" in record.getMessage() or "could not be traced" in record.getMessage():
             pytest.fail(f"{record.getMessage()}\n{record.exc_text}")
 
 
