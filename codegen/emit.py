@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from codegen.builder import HALVES, Buf, Builder, V
 from codegen.index import Div, Dyn, Expr, Mod, Var, variable
-from codegen.loops import Instr, Program, Store
+from codegen.loops import Instr, Program, Store, expressions
 from codegen.nesting import Rows, varies_with
 from ops_core.sizes import multiple
 
@@ -59,6 +59,7 @@ class Emitter:
         self.accumulators: dict[int, V] = {}
         self.staged: dict[int, Callable[[], V]] = {}  # instructions whose values lie somewhere else
         self._scopes: list[dict[int, V]] = [{}]
+        self._for_indices: set[Instr] | None = None
 
     @contextmanager
     def scope(self, known: dict[int, V] | None = None) -> Iterator[None]:
@@ -188,7 +189,7 @@ class Emitter:
 
     def _load(self, instr: Instr) -> V:
         k = self.k
-        buffer, offset, expr = instr.data
+        buffer, offset, expr, *_ = instr.data
         buf = self._buffers[buffer]
         guard = self.value(instr.args[0]) if instr.args else None
         if not self._varies(expr):
@@ -216,14 +217,27 @@ class Emitter:
         if guard is None:
             return whole()
         zeros = k.const(0, registers(buf.dtype), width)
+        if guard.width == 1:
+            return k.either(guard, lambda: [whole()], lambda: [zeros])[0]
+        if step in (1, -1) and not self._counts(instr):
+            # Whole wherever the vector lies among the elements: lanes outside the guard are chosen by nobody.
+            lowest, last = expr if step == 1 else expr - (width - 1), instr.data[3]
+            inside = self._between(lowest, 0, last - (width - 2))
+            most = lambda: k.either(inside, lambda: [whole()], lambda: [apart()])  # noqa: E731
+            return k.either(k.any(guard), most, lambda: [zeros])[0]
 
         def partly() -> V:
             """Lane by lane only where an edge goes through the vector: cat, roll and padding copy vectors but there."""
-            if guard.width == 1:
-                return whole()
             return k.either(k.any(~guard), lambda: [apart()], lambda: [whole()])[0]
 
         return k.either(k.any(guard), lambda: [partly()], lambda: [zeros])[0]
+
+    def _counts(self, instr: Instr) -> bool:
+        """Whether an index is computed of what is loaded: of other memory's contents there, it could be any number."""
+        if self._for_indices is None:
+            roots = looked_up(self.program.accesses())
+            self._for_indices = {self.program.instrs[i] for i in needs(self.program, roots)}
+        return instr in self._for_indices
 
     def _of_rows(self, buf: Buf, offset: int | None, expr: Expr) -> V | None:
         """A load of whole rows, the same one or one for each; None if it is no such load."""
@@ -250,7 +264,7 @@ class Emitter:
 
     def prefetch(self, instr: Instr) -> None:
         """Ask for the cache line where a load begins."""
-        buffer, offset, expr = instr.data
+        buffer, offset, expr, *_ = instr.data
         self.k.prefetch(self._buffers[buffer], self.address(offset, expr))
 
     def _safe(self, guard: V | None, at: V) -> V:
@@ -268,8 +282,12 @@ class Emitter:
 
     def _inside(self, instr: Instr) -> V:
         expr, lo, hi = instr.data
+        return self._between(expr, lo, hi, self._varies(expr) and not self._uniform(expr, lo, hi))
+
+    def _between(self, expr: Expr, lo: int, hi: int, lanes: bool = False) -> V:
+        """Whether lo <= expr < hi, for each lane if `lanes`."""
         low, high = expr.bounds
-        at = self.index(expr, self._varies(expr) and not self._uniform(expr, lo, hi))
+        at = self.index(expr, lanes)
         if hi - lo == 1 and low < lo and high >= hi:
             return at == self.size(lo)
         tests = [at >= self.size(lo)] * (low < lo) + [at < self.size(hi)] * (high >= hi)
@@ -367,8 +385,12 @@ def needs(program: Program, roots: Iterable[int], known: Collection[int] = ()) -
 
 def operands(instr: Instr) -> list[int]:
     """The instructions that an instruction reads, those inside index expressions too."""
-    found = list(instr.args)
-    pending = [d for d in instr.data if isinstance(d, Expr)]
+    return [*instr.args, *looked_up(expressions(instr))]
+
+
+def looked_up(exprs: Iterable[Expr]) -> list[int]:
+    """The instructions that index expressions are computed of."""
+    found, pending = [], list(exprs)
     while pending:
         for atom, _ in pending.pop().terms:
             if isinstance(atom, Dyn):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codegen.layout import View, view_of
+from codegen.layout import View, box, view_of
 from codegen.plan import SlotInfo
 from codegen.views import VIEWS
 from ops_core.array import Arr, building, where
@@ -372,11 +372,28 @@ class Functionalizer:
             state.value, state.view, state.dtype, state.dirty = value, view, t.dtype, True
             state.loads.clear()
             return
+        if (whole := self.padded(state, view, t.dtype, value)) is not None:
+            state.value = whole
+            return
         if state.dirty:
             self.spill(t.slot, state)
         self.store(t.slot, view, value)
         state.value = None
         state.loads.clear()
+
+    def padded(self, state: State, view: View, dtype: int, value: Any) -> Value | None:
+        """What a buffer is that held one number and is written in part, as `pad` makes it of zeros; None for others."""
+        if not state.dirty or state.dtype != dtype or not isinstance(state.value, Value) or not isinstance(value, Value):
+            return None
+        fill = state.value
+        while fill.node.op in VIEWS:
+            fill = fill.node.inputs[0]
+        assert state.view is not None
+        if fill.shape or (low := box(state.view, view)) is None:
+            return None
+        high = [n - lo - size for n, lo, size in zip(state.view.sizes, low, view.sizes, strict=True)]
+        with building(self.graph):
+            return Arr(value).pad(low, high, Arr(fill)).v
 
     def store(self, slot: int, view: View, value: Any) -> None:
         """Write a value to memory; a complex one part by part."""

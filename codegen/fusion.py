@@ -45,6 +45,7 @@ from codegen.groups import (
 )  # fmt: skip
 from codegen.index import Dyn, Expr, Index, Var, contiguous
 from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index, result_index
+from ops_core.composites import PREFIX
 from ops_core.ir import Graph, Node, Value
 from ops_core.sizes import alike, usual
 
@@ -101,7 +102,7 @@ class Fusion:
         """A new group for the node. Loads whose slot is overwritten before it can run are copied first."""
         operand = node.outputs[0] if node.op not in REDUCTIONS and node.outputs else node.inputs[0]
         plain = node.op == "map" or node.op in REDUCTIONS or node.op == "store"
-        if node.op in CONTRACTIONS or node.op == "sort":
+        if node.op in CONTRACTIONS or node.op == "sort" or node.op.startswith(PREFIX):
             self._keep_costly(node)
         for attempt in ("read", "copy") if self.extern(node) else ("recompute", "read", "copy"):
             group = Group(self._next, operand.shape, None if plain else node)
@@ -571,7 +572,9 @@ class Fusion:
     def _keep_costly(self, anchor: Node) -> None:
         """Put operands into memory that would be looked up, or put together, anew for each of many terms. Those of a
         sort, where they are drawn one by one: randperm of a million 9.9 -> 7 ms; parts and look-ups gain nothing."""
-        costly = ("rand_bits",) if anchor.op == "sort" else ("cat", "gather", "index")
+        costly = ("rand_bits",) if anchor.op == "sort" else ("cat", "pad", "gather", "index")
+        if anchor.op.startswith(PREFIX):  # a cache that grew by `cat` is in memory once it is stored
+            costly = ("pad",)
         terms = [KEPT_TERMS] * len(anchor.inputs)
         if anchor.op == "matmul":
             terms = list(anchor.outputs[0].shape[:-3:-1])  # an element of A is in as many terms as there are columns

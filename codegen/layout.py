@@ -73,6 +73,22 @@ def view_of(graph: Graph, value: Value, have: View, want: View) -> Value | None:
     return expand(graph, out, want.sizes)
 
 
+def box(have: View, part: View) -> list[int] | None:
+    """Where a part of a buffer in layout `have` starts in each dim, if it has the same dims and every element between;
+    else None."""
+    if len(part.sizes) != len(have.sizes):
+        return None
+    starts, rest = [0] * len(have.sizes), part.offset
+    for d in sorted(range(len(have.sizes)), key=lambda d: -have.strides[d]):
+        if part.strides[d] != have.strides[d] and part.sizes[d] != 1:
+            return None
+        if have.sizes[d] != 1:
+            starts[d], rest = rest // have.strides[d], rest % have.strides[d]
+        if starts[d] + part.sizes[d] > have.sizes[d]:
+            return None
+    return starts if rest == 0 else None
+
+
 def split(digits: list[Digit], strides: tuple[int, ...]) -> list[Digit]:
     """Break digits at the wanted strides, so that a wanted dim is a slice of one digit or a run of whole ones."""
     for stride in sorted({s for s in strides if s > 0}, reverse=True):

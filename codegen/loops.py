@@ -20,7 +20,8 @@ class Instr(NamedTuple):
     """One scalar instruction.
 
     op       data                          args
-    load     (buffer, offset, expr)        guard?     offset: number of an `Program.offsets` argument or None
+    load     (buffer, offset, expr, last?) guard?     offset: number of an `Program.offsets` argument or None;
+                                                      last: with a guard, the furthest element that it may hold for
     const    (value, text)                 -
     scalar   (number,)                     -          a run-time scalar argument
     size     (number,)                     -          a number that comes from sizes that vary

@@ -124,7 +124,7 @@ class Lowering:
         if node.op in _LEAVES:
             return _LEAVES[node.op](self, node, index, guard)
         if self.fusion.owner[value] is not self.group and value in self.group.reads:
-            return self.load(self.locations[value], value.dtype, index, guard)
+            return self.load(self.locations[value], value, index, guard)
         if node is self.group.anchor:
             return self.program.emit("acc", value.dtype, (), (value.index,))
         if node.op in REDUCTIONS:
@@ -132,10 +132,13 @@ class Lowering:
         assert node.op == "map", f"{node} is computed by no loop"
         return self._map(node, index, guard)
 
-    def load(self, location: Location, dtype: str, index: Index, guard: int | None) -> int:
-        """Element `index` of what lies at `location`."""
-        args = () if guard is None else (guard,)
-        return self.program.emit("load", dtype, args, location.access(self.program, dtype, index))
+    def load(self, location: Location, value: Value, index: Index, guard: int | None) -> int:
+        """Element `index` of the value, which lies at `location`."""
+        access = location.access(self.program, value.dtype, index)
+        if guard is None:
+            return self.program.emit("load", value.dtype, (), access)
+        last = sum((n - 1) * stride for n, stride in zip(value.shape, location.strides, strict=True))
+        return self.program.emit("load", value.dtype, (guard,), (*access, last))
 
     def _map(self, node: Node, index: Index, guard: int | None) -> int:
         fn, out = node.attrs["fn"], node.outputs[0]
@@ -176,7 +179,7 @@ class Lowering:
         return result
 
     def _load(self, node: Node, index: Index, guard: int | None) -> int:
-        return self.load(Location.slot(node), node.outputs[0].dtype, index, guard)
+        return self.load(Location.slot(node), node.outputs[0], index, guard)
 
     def _param(self, node: Node, index: Index, guard: int | None) -> int:
         return self.program.scalar(node.attrs["index"], node.outputs[0].dtype)
