@@ -58,6 +58,7 @@ class Emitter:
         self.env: dict[Var, V | int] = {}
         self.accumulators: dict[int, V] = {}
         self.staged: dict[int, Callable[[], V]] = {}  # instructions whose values lie somewhere else
+        self.sure: frozenset[int] = frozenset()  # tests that hold in all lanes
         self._scopes: list[dict[int, V]] = [{}]
         self._for_indices: set[Instr] | None = None
 
@@ -71,11 +72,15 @@ class Emitter:
 
     def value(self, id: int) -> V:
         """The value of an instruction; scalar where it does not vary along the vector."""
+        if self.sure:
+            id = self._chosen(id)
         for scope in reversed(self._scopes):
             if id in scope:
                 return scope[id]
         instr = self.program.instrs[id]
-        if id in self.staged:
+        if id in self.sure:
+            result = self.k.const(True, "bool")
+        elif id in self.staged:
             result = self.staged[id]()
         elif self.rows and id in self.rows.once and self.width > 1:
             result = self.by_row().value(id)
@@ -85,6 +90,23 @@ class Emitter:
             result = _EMIT[instr.op](self, instr)
         self._scopes[-1][id] = result
         return result
+
+    def _holds(self, id: int) -> bool:
+        """Whether a condition is one of those that are sure, or several of them."""
+        instr = self.program.instrs[id]
+        return id in self.sure or (instr.op == "map" and instr.data[0] == "and" and all(map(self._holds, instr.args)))
+
+    def _chosen(self, id: int) -> int:
+        """What is left of choices and conditions by those that are sure."""
+        while (instr := self.program.instrs[id]).op == "map" and instr.data[0] in ("where", "and"):
+            first, second = instr.args[:2]
+            if self._holds(first):
+                id = second
+            elif instr.data[0] == "and" and self._holds(second):
+                id = first
+            else:
+                break
+        return id
 
     def by_row(self) -> Emitter:
         """Of vectors with a lane for each row of this one's."""
@@ -191,7 +213,7 @@ class Emitter:
         k = self.k
         buffer, offset, expr, *_ = instr.data
         buf = self._buffers[buffer]
-        guard = self.value(instr.args[0]) if instr.args else None
+        guard = self.value(instr.args[0]) if instr.args and not self._holds(instr.args[0]) else None
         if not self._varies(expr):
             anywhere = k.any(guard) if guard is not None and guard.width > 1 else guard
             return k.load(buf, self._safe(anywhere, self.address(offset, expr)))

@@ -15,11 +15,13 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
 
-from codegen.layout import View, box, view_of
+from codegen.layout import View, view_of
+from codegen.parts import dense, large, number, padded, replaced
 from codegen.plan import SlotInfo
 from codegen.views import VIEWS
 from ops_core.array import Arr, building, where
@@ -153,13 +155,17 @@ def writes_nothing(node: WindowNode) -> bool:
 
 @dataclass
 class State:
-    """What is known of a slot. `value`: over all of it, in layout `view`; `dirty`: memory does not hold it yet."""
+    """What is known of a slot. `value`: over all of it, in layout `view`; `dirty`: memory does not hold it yet.
+
+    part: all in which the value differs from memory, where that is one write that nobody has read since.
+    """
 
     value: Value | Complex | None = None
     view: View | None = None
     dtype: int = -1
     dirty: bool = False
     loads: dict[tuple, Value] = field(default_factory=dict)
+    part: tuple[View, Value] | None = None
 
 
 class Functionalizer:
@@ -178,6 +184,8 @@ class Functionalizer:
         self.statics: list[tuple[str, set[str]]] = []
         self.checks: list[Check] = []
         self.checked: set[tuple] = set()
+        # What was read, and of which value of all of the slot in which layout; of memory where there is none.
+        self.views: dict[Value, tuple[Tensor, Value | None, View | None]] = {}
 
     def run(self) -> list[Segment]:
         """The window's segments, in order."""
@@ -208,7 +216,7 @@ class Functionalizer:
         drop_dead(self.graph)
         if self.graph.nodes:
             self.segments.append(Segment(graph=self.graph))
-        self.graph, self.states, self.params, self.checked = Graph(), {}, {}, set()
+        self.graph, self.states, self.params, self.checked, self.views = Graph(), {}, {}, set(), {}
 
     def node(self, node: WindowNode) -> None:
         """Lower one op and write its results. Raises NotLowerable where it has no rule for these arguments."""
@@ -335,14 +343,19 @@ class Functionalizer:
                 found: Any = Complex(*parts) if None not in parts else None
             else:
                 found = view_of(self.graph, state.value, state.view, wanted)
+                if found is not None:
+                    self.views.setdefault(found, (t, state.value, state.view))
             if found is not None:
+                state.part = None
                 return found
         if state.dirty:
             self.spill(t.slot, state)
         name, is_complex = SCALAR_TYPES[t.dtype]
         if is_complex:
             return Complex(*(self.load(state, t.slot, name, part) for part in complex_parts(wanted)))
-        return self.load(state, t.slot, name, wanted)
+        found = self.load(state, t.slot, name, wanted)
+        self.views.setdefault(found, (t, None, None))
+        return found
 
     def load(self, state: State, slot: int, dtype: str, view: View) -> Value:
         """A view of a slot from memory; asked for again before a write, the same value."""
@@ -369,11 +382,10 @@ class Functionalizer:
         view = View(t.sizes, t.strides, t.offset)
         itemsize = TORCH_DTYPES[t.dtype].itemsize
         if view.fills(self.window.slots[t.slot].nbytes // itemsize):
-            state.value, state.view, state.dtype, state.dirty = value, view, t.dtype, True
+            state.value, state.view, state.dtype, state.dirty, state.part = value, view, t.dtype, True, None
             state.loads.clear()
             return
-        if (whole := self.padded(state, view, t.dtype, value)) is not None:
-            state.value = whole
+        if self.write_part(state, t, view, value):
             return
         if state.dirty:
             self.spill(t.slot, state)
@@ -381,19 +393,40 @@ class Functionalizer:
         state.value = None
         state.loads.clear()
 
-    def padded(self, state: State, view: View, dtype: int, value: Any) -> Value | None:
-        """What a buffer is that held one number and is written in part, as `pad` makes it of zeros; None for others."""
-        if not state.dirty or state.dtype != dtype or not isinstance(state.value, Value) or not isinstance(value, Value):
-            return None
-        fill = state.value
-        while fill.node.op in VIEWS:
-            fill = fill.node.inputs[0]
-        assert state.view is not None
-        if fill.shape or (low := box(state.view, view)) is None:
-            return None
-        high = [n - lo - size for n, lo, size in zip(state.view.sizes, low, view.sizes, strict=True)]
+    def write_part(self, state: State, t: Tensor, part: View, value: Any) -> bool:
+        """Writes a part as a new value of all of the slot, where that is known or worth reading. False: not done."""
+        if isinstance(value, Complex) or isinstance(state.value, Complex):
+            return False
+        slot, known = self.window.slots[t.slot], state.value is not None and state.dtype == t.dtype
+        have = state.view if known else dense(part, slot.nbytes // TORCH_DTYPES[t.dtype].itemsize)
+        if have is None or (state.dirty and not known):
+            return False
+        fill = number(state.value) if state.value is not None and state.dirty else None
+        if fill is None and not (large(part, have) and (known or slot.had_data)):
+            return False
         with building(self.graph):
-            return Arr(value).pad(low, high, Arr(fill)).v
+            if fill is not None:
+                whole = padded(fill, have, part, value)
+            else:
+                base = state.value if known and state.value else self.load(state, t.slot, value.dtype, have)
+                whole = replaced(base, have, part, value, functools.partial(self.whole, part, have))
+        if whole is None:
+            return False
+        state.part = None if state.dirty else (part, value)
+        state.value, state.view, state.dtype, state.dirty = whole, have, t.dtype, True
+        return True
+
+    def whole(self, part: View, have: View, value: Value) -> Value | None:
+        """All of a buffer in layout `have` of which `value` was read as `part`, as it was then."""
+        t, of, layout = self.views.get(value, (None, None, None))
+        if t is None or View(t.sizes, t.strides, t.offset) != part:
+            return None
+        if of is not None:
+            return of if layout == have else None
+        state, slot = self.states[t.slot], self.window.slots[t.slot]
+        fits = slot.nbytes == prod(have.sizes) * TORCH_DTYPES[t.dtype].itemsize
+        current = any(value is loaded for loaded in state.loads.values())
+        return self.load(state, t.slot, value.dtype, have) if fits and current else None
 
     def store(self, slot: int, view: View, value: Any) -> None:
         """Write a value to memory; a complex one part by part."""
@@ -408,7 +441,11 @@ class Functionalizer:
     def spill(self, slot: int, state: State) -> None:
         """Bring memory up to date; the value stays known."""
         assert state.view is not None
-        self.store(slot, state.view, state.value)
+        if state.part:
+            self.store(slot, *state.part)
+            state.value = state.part = None
+        else:
+            self.store(slot, state.view, state.value)
         state.dirty = False
         state.loads.clear()
 

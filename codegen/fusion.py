@@ -272,9 +272,9 @@ class Fusion:
             group.loads.add(load)
             self._readers.setdefault((load.attrs["slot"], load.attrs["offset"]), []).append(group)
         for other in (*before, *self._before(group, uses)):
-            self._precede(other, group)
+            self.precede(other, group)
         for other in self._after(group, uses) if after is None else after:
-            self._precede(group, other)
+            self.precede(group, other)
 
     def walk(
         self, group: Group, value: Value, index: Index, uses: Uses, recompute: bool, seen: set[tuple[Value, Index]]
@@ -439,7 +439,8 @@ class Fusion:
             return set()
         return {memory_index(x.node, identity(operand_space(0, x)))}
 
-    def _precede(self, first: Group, then: Group) -> None:
+    def precede(self, first: Group, then: Group) -> None:
+        """Have a group run before another."""
         bits = self._ancestors[first.id] | 1 << first.id
         if self._ancestors[then.id] | bits == self._ancestors[then.id]:
             return

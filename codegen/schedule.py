@@ -12,7 +12,7 @@ from typing import Any
 from codegen import composites, linalg
 from codegen.anchors import Anchored, Product, kernels, product
 from codegen.fusion import Fusion
-from codegen.groups import IN_PLACE, Group, identity, nbytes, space
+from codegen.groups import IN_PLACE, Group, identity, nbytes, space, usual_bytes
 from codegen.index import contiguous, linear
 from codegen.kernels import flat, nest
 from codegen.kernels.matmul import Tile
@@ -110,6 +110,11 @@ BATCH_WINDOW = 64
 # Elements of a group that may run later than its place: what it reads stays in memory until then.
 # benchmarks: CNN demo, 62 launches a step -> 48.
 MAX_LATE = 1 << 12
+
+
+# Bytes of a result that is written over one of its operands: new memory is read into the cache before it is written.
+# benchmarks: stencil.
+LEAST_UPDATED = 1 << 16
 
 
 @dataclass
@@ -239,7 +244,34 @@ class _Scheduler:
         for value in wanted - self.locations.keys():
             self.locations[value] = Location.temp(value, self.permuted.get(value, range(len(value.shape))))
             self.temps[value.id] = nbytes(value)
+        self._update_in_place(live[::-1])
         return live[::-1]
+
+    def _update_in_place(self, groups: list[Group]) -> None:
+        """Results lie where values lay that their group reads element by element, and nobody after it."""
+        holders = {id: id for id in self.temps}  # of each temp the last value
+        readers: dict[Value, list[Group]] = {}
+        for group in groups:
+            for value in group.reads:
+                readers.setdefault(value, []).append(group)
+        for group in groups:
+            for value, index in group.index.items() if not group.anchor else ():
+                if holders.get(value.id) != value.id or usual_bytes(value) < LEAST_UPDATED:
+                    continue
+                for old in group.reads:
+                    place = self.locations[old]
+                    if (
+                        readers[old][-1] is group and group.reads[old] == {index} and old.dtype == value.dtype
+                        and place.ref[0] == "temp" and holders[place.ref[1]] == old.id
+                        and sizes.alike(old.shape, value.shape)
+                        and sizes.alike(place.strides, self.locations[value].strides)
+                    ):  # fmt: skip
+                        for other in readers[old][:-1]:
+                            self.fusion.precede(other, group)
+                        self.locations[value] = place
+                        holders[place.ref[1]] = value.id
+                        del self.temps[value.id], holders[value.id]
+                        break
 
     def _written(self, group: Group) -> set[Value]:
         """Results that an in-place anchor puts in memory whether or not another group reads them."""

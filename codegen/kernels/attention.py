@@ -35,7 +35,7 @@ TILE_ROWS, FEWEST_TILE_ROWS = {64: 6}, 4
 # Terms that the forward kernel adds a turn, as `matmul_registers.panel` does: (1, 8, 2048, 128) 52.6 -> 49.8 ms, and
 # 10 ms longer to build. Left in the gradient: forward and gradient of (1, 8, 2048, 64) 51.3 -> 50.2, 13 to build.
 TERMS = 2
-# Fewer queries than this (decoding) do not pay for copying the keys: two plain products and a softmax are better.
+# Fewer queries than this (decoding) do not pay for copying the keys: `attention_rows` reads them where they lie.
 FEWEST_QUERIES = 8
 # A longer row of q or v goes the same way: a block would be megabytes of private memory, which PoCL builds for minutes.
 MOST_DEPTH = 512
@@ -76,6 +76,11 @@ def claims(spec: AttentionSpec, caps: Any) -> bool:
     """Whether the kernel is better than two products and a softmax."""
     few, deep = min(spec.queries, spec.keys), max(spec.depth, spec.value_depth)
     return bool(caps.is_cpu) and few >= FEWEST_QUERIES and deep <= MOST_DEPTH
+
+
+def claims_rows(spec: AttentionSpec, caps: Any) -> bool:
+    """Whether the kernel for few queries is better."""
+    return bool(caps.is_cpu) and spec.queries < FEWEST_QUERIES and max(spec.depth, spec.value_depth) <= MOST_DEPTH
 
 
 class Keys(NamedTuple):

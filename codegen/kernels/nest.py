@@ -299,14 +299,37 @@ class _Nest:
                 self.emitter.value(id)
         end = start + block
         stop = end if multiple(size, block) else k.map("minimum", end, size // width * width)
+        sure, lo, hi = self._sure(var)
         with k.for_(start, stop, width) as loop:
-            self._point(var, loop.iv, width)
+            if sure:
+                with k.if_((loop.iv >= lo) & (loop.iv <= hi - width)):
+                    self.emitter.sure = sure
+                    self._point(var, loop.iv, width)
+                    self.emitter.sure = frozenset()
+                with k.else_():
+                    self._point(var, loop.iv, width)
+            else:
+                self._point(var, loop.iv, width)
         if multiple(size, width):
             return
         with k.if_(end > size // width * width):
             for lo, hi, fewer in tail(size, width):
                 with k.for_(lo, hi, fewer) as loop:
                     self._point(var, loop.iv, fewer)
+
+    def _sure(self, var: Var) -> tuple[frozenset[int], int, int]:
+        """The tests that all hold together for lo <= var < hi, most of the row; none where there are no such."""
+        found, lo, hi = [], 0, var.size
+        for id in needs(self.program, [s.value for s in self.program.stores]):
+            instr = self.program.instrs[id]
+            if instr.op != "inside" or var not in self.program.dependence[id]:
+                continue
+            expr, low, high = instr.data
+            if any(map(varies, (var.size, expr.const, low, high))) or expr.terms != ((var, 1),):
+                return frozenset(), 0, 0
+            found.append(id)
+            lo, hi = max(lo, low - expr.const), min(hi, high - expr.const)
+        return (frozenset(found), lo, hi) if 2 * (hi - lo) >= var.size else (frozenset(), 0, 0)
 
     def _locate(self, item: V) -> dict[Var, V]:
         """Where each parallel variable starts for a work item."""

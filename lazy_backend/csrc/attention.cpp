@@ -6,24 +6,22 @@
 #include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
 
-#include <algorithm>
-
 namespace lazy {
 namespace {
 
-// Queries and keys from which on attention is recorded as one op, as many as its kernels ask for (FEWEST_QUERIES in
-// codegen/kernels/attention.py). They keep no scores in memory, as eager's keep none, and are faster than two products and
-// a softmax at every length: (8, 4, 16, 32) 63 -> 29 us, with its gradient, causal, 260 -> 169; (16, 4, 64, 16) 349 -> 111
-// and 831 -> 427; (8, 12, 128, 64) 2.2 -> 1.5 ms and 5.3 -> 4.1 (Granite Rapids). And lengths on both sides of a bound
-// would be windows of two structures.
-constexpr int64_t kFewestQueries = 8;
+// Attention is recorded as one op. Its kernels keep no scores in memory, as eager's keep none, and are faster than two
+// products and a softmax at every length: (8, 4, 16, 32) 63 -> 29 us, with its gradient, causal, 260 -> 169;
+// (16, 4, 64, 16) 349 -> 111 and 831 -> 427; (8, 12, 128, 64) 2.2 -> 1.5 ms and 5.3 -> 4.1; one query of (1, 8, 200, 32)
+// 34 -> 21 us, of (4, 12, 512, 64) 627 -> 401 (Granite Rapids). But for many queries of so few keys, for which there is
+// no kernel (FEWEST_QUERIES in codegen/kernels/attention.py).
+constexpr int64_t kFewest = 8;
 
 int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                const std::optional<at::Tensor>& mask, double dropout, bool, std::optional<double>, bool) {
   const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && !query.is_nested() &&
                      !at::areAnyTensorSubclassLike({query, key, value}) && !(mask && at::isTensorSubclassLike(*mask));
   const bool fused = plain && dropout == 0 && query.scalar_type() == at::kFloat && at::globalContext().userEnabledOverrideableSDP() &&
-                     std::min(query.size(2), key.size(2)) >= kFewestQueries;
+                     (query.size(2) < kFewest || key.size(2) >= kFewest);
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }
 

@@ -3,8 +3,17 @@
 import numpy as np
 import pytest
 
-from codegen.kernels.attention import AttentionSpec, attention, claims, key_blocks, most_queries, query_block
+from codegen.kernels.attention import (
+    AttentionSpec,
+    attention,
+    claims,
+    claims_rows,
+    key_blocks,
+    most_queries,
+    query_block,
+)
 from codegen.kernels.attention_backward import Gradients, attention_backward
+from codegen.kernels.attention_rows import attention_rows
 from ops_core.sizes import Tape, tracing
 from tests.codegen.kernels.contract import Launcher, dense
 from tests.codegen.kernels.test_matmul import CPU, GPU
@@ -46,9 +55,26 @@ SHAPES = [
 ]  # fmt: skip
 
 
+# Of few queries: one key, keys that fill no vector and several, rows that overlap, with and without a whole vector.
+FEW = [
+    (1, 1, 1, 1, 8, 8), (2, 3, 1, 77, 32, 32), (1, 2, 4, 20, 40, 24), (1, 2, 7, 5, 6, 10), (2, 2, 5, 100, 72, 5),
+    (1, 1, 4, 33, 130, 130), (1, 2, 4, 16, 500, 512),
+]  # fmt: skip
+
+
+def forward(spec, caps):
+    return (attention_rows if claims_rows(spec, caps) else attention)("attention", spec, caps)
+
+
+def test_few_queries_have_a_kernel_of_their_own():
+    specs = {shape: make_spec(*inputs(*shape), False, None, out=dense(shape, readonly=False)) for shape in SHAPES + FEW}
+    assert [shape for shape, spec in specs.items() if claims_rows(spec, CPU)] == FEW
+    assert not any(claims_rows(spec, GPU) for spec in specs.values())
+
+
 @pytest.mark.parametrize("bias", [None, "float", "bool"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES + FEW, ids=str)
 def test_forward(shape, causal, bias):
     q, k, v = inputs(*shape)
     rng = np.random.default_rng(1)
@@ -58,27 +84,28 @@ def test_forward(shape, causal, bias):
         given = rng.standard_normal(scores, np.float32)
     if bias == "bool":
         given = rng.random(scores) < 0.5
-        given[0, 0, 3] = False
+        given[0, 0, shape[2] // 2] = False
     out, lse = np.empty((*q.shape[:3], v.shape[3]), np.float32), np.empty(q.shape[:3], np.float32)
     written = {"out": dense(out.shape, readonly=False), "lse": dense(lse.shape, readonly=False)}
     buffers = {"q": [q], "k": [k], "v": [v], "bias": [given], "out": [out], "lse": [lse]}
-    launcher = Launcher(attention("attention", make_spec(q, k, v, causal, given, **written), CPU), buffers)
+    launcher = Launcher(forward(make_spec(q, k, v, causal, given, **written), CPU), buffers)
     launcher.run()
     weights, exact_lse = softmax_scores(q, k, 0.3, causal, given)
     np.testing.assert_allclose(launcher.read("out", out), weights @ v, rtol=2e-5, atol=1e-5)
     np.testing.assert_allclose(launcher.read("lse", lse), exact_lse, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("queries", [40, 7])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_score_that_is_not_finite_makes_its_row_nan_and_no_other(value):
-    q, k, v = inputs(1, 1, 40, 40, 16, 16)
-    bias = np.zeros((1, 1, 40, 40), np.float32)
+def test_a_score_that_is_not_finite_makes_its_row_nan_and_no_other(value, queries):
+    q, k, v = inputs(1, 1, queries, 40, 16, 16)
+    bias = np.zeros((1, 1, queries, 40), np.float32)
     bias[0, 0, 5, 7] = value
     out = np.empty(q.shape, np.float32)
     spec = make_spec(q, k, v, False, bias, out=dense(out.shape, readonly=False))
-    launcher = Launcher(attention("attention", spec, CPU), {"q": [q], "k": [k], "v": [v], "bias": [bias], "out": [out]})
+    launcher = Launcher(forward(spec, CPU), {"q": [q], "k": [k], "v": [v], "bias": [bias], "out": [out]})
     launcher.run()
-    assert np.array_equal(np.isnan(launcher.read("out", out)).all((0, 1, 3)), np.arange(40) == 5)
+    assert np.array_equal(np.isnan(launcher.read("out", out)).all((0, 1, 3)), np.arange(queries) == 5)
 
 
 def test_keys_whose_number_varies_are_cut_in_two_ways_whatever_they_are_now():
