@@ -336,6 +336,11 @@ class Functionalizer:
         """What a view of a slot holds: a view of the known value, or else a load."""
         state = self.states.setdefault(t.slot, State())
         wanted = View(t.sizes, t.strides, t.offset)
+        if state.part and state.view and not large(wanted, state.view):
+            # As edges are mirrored: no chain of values. Those of other slots at once, whose kernels they may share.
+            for slot, other in self.states.items():
+                if other.part:
+                    self.spill(slot, other)
         if state.value is not None and state.dtype == t.dtype:
             assert state.view is not None
             if isinstance(state.value, Complex):

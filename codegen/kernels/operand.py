@@ -80,7 +80,7 @@ class Source:
         load = self.program.instrs[self.root]
         if load.op != "load" or load.args:
             return None
-        buffer, offset, at = load.data
+        buffer, offset, at, *_ = load.data
         steps = dict(at.terms)
         if any(not isinstance(atom, Var) or step < 0 for atom, step in at.terms):
             return None
