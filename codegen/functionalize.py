@@ -184,6 +184,7 @@ class Functionalizer:
         self.statics: list[tuple[str, set[str]]] = []
         self.checks: list[Check] = []
         self.checked: set[tuple] = set()
+        self.read_up_to = 0  # nodes that stay where an op has no lowering: reading its arguments may store others
         # What was read, and of which value of all of the slot in which layout; of memory where there is none.
         self.views: dict[Value, tuple[Tensor, Value | None, View | None]] = {}
 
@@ -192,7 +193,7 @@ class Functionalizer:
         last_use = {slot: i for i, node in enumerate(self.window.nodes) for slot in node.slots()}
         for index, node in enumerate(self.window.nodes):
             self.graph.origin = index
-            mark = len(self.graph.nodes)
+            self.read_up_to = len(self.graph.nodes)
             try:
                 if index in self.host:
                     raise NotLowerable(node.op)
@@ -200,7 +201,7 @@ class Functionalizer:
             except Exception as error:  # a script never dies because of a rule: the next rung is the host
                 if not isinstance(error, NotLowerable):
                     log.warning("the lowering of %s failed (at %s): %r", node.op, node.line, error)
-                del self.graph.nodes[mark:]
+                del self.graph.nodes[self.read_up_to :]
                 if isinstance(error, NotLowerable) and index not in self.host and writes_nothing(node):
                     continue
                 self.end_segment(lambda slot, at=index: self.window.slots[slot].alive or last_use[slot] >= at)
@@ -226,7 +227,7 @@ class Functionalizer:
         keywords = {a.name: arguments[a.name] for a in op_schema.arguments if a.kwarg_only}
         if node.seed is not None:
             keywords["seed"], keywords["offset"] = map(self.argument, node.seed)
-        mark = len(self.graph.nodes)
+        mark = self.read_up_to = len(self.graph.nodes)
         while True:
             try:
                 lowered = lower(self.graph, node.op, positional, keywords)

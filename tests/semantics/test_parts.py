@@ -139,6 +139,22 @@ def test_random_programs(device, seed, window):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("window", WINDOWS)
+def test_what_an_op_without_a_kernel_reads_a_part_of_stays_written(device, window):
+    def program(where):
+        torch.manual_seed(0)
+        u, v = torch.rand(20, 24).to(where), torch.rand(20, 24).to(where)
+        u[1:] *= 2
+        v[:, 1:] += u[:, :-1]
+        u[1:] *= 2
+        found = torch.igamma(u[2:6, 3:7], v[2:6, 3:7])
+        u[:-1] += v[1:]
+        return [t.cpu() for t in (u, v, found)]
+
+    with torch.lazy.window(window):
+        torch.testing.assert_close(program(device), program("cpu"), rtol=1e-5, atol=1e-5)
+
+
 # --- kernels ------------------------------------------------------------------------------------------------------
 
 
