@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from math import prod
 from typing import Any
 
@@ -299,10 +299,12 @@ class _Nest:
                 self.emitter.value(id)
         end = start + block
         stop = end if multiple(size, block) else k.map("minimum", end, size // width * width)
-        sure, lo, hi = self._sure(var)
+        sure, bounds = self._sure(var)
+        size_of = self.emitter.size
         with k.for_(start, stop, width) as loop:
             if sure:
-                with k.if_((loop.iv >= lo) & (loop.iv <= hi - width)):
+                tests = [t for lo, hi in bounds for t in (loop.iv >= size_of(lo), loop.iv <= size_of(hi - width))]
+                with k.if_(reduce(V.__and__, tests)):
                     self.emitter.sure = sure
                     self._point(var, loop.iv, width)
                     self.emitter.sure = frozenset()
@@ -317,19 +319,24 @@ class _Nest:
                 with k.for_(lo, hi, fewer) as loop:
                     self._point(var, loop.iv, fewer)
 
-    def _sure(self, var: Var) -> tuple[frozenset[int], int, int]:
-        """The tests that all hold together for lo <= var < hi, most of the row; none where there are no such."""
-        found, lo, hi = [], 0, var.size
+    def _sure(self, var: Var) -> tuple[frozenset[int], list[tuple[int, int]]]:
+        """The tests that all hold together where lo <= var < hi for each (lo, hi), most of the row; none where there
+        are no such."""
+        found: list[int] = []
+        bounds: list[tuple[int, int]] = []
         for id in needs(self.program, [s.value for s in self.program.stores]):
             instr = self.program.instrs[id]
             if instr.op != "inside" or var not in self.program.dependence[id]:
                 continue
             expr, low, high = instr.data
-            if any(map(varies, (var.size, expr.const, low, high))) or expr.terms != ((var, 1),):
-                return frozenset(), 0, 0
+            if [atom for atom, _ in expr.terms] != [var] or expr.coefficient(var) != 1:
+                return frozenset(), []
             found.append(id)
-            lo, hi = max(lo, low - expr.const), min(hi, high - expr.const)
-        return (frozenset(found), lo, hi) if 2 * (hi - lo) >= var.size else (frozenset(), 0, 0)
+            known = low - expr.const, high - expr.const
+            if any(map(varies, known)) or known not in [b for b in bounds if not any(map(varies, b))]:
+                bounds.append(known)
+        least, most = max((usual(lo) for lo, _ in bounds), default=0), min((usual(hi) for _, hi in bounds), default=0)
+        return (frozenset(found), bounds) if 2 * (most - max(least, 0)) >= usual(var.size) else (frozenset(), [])
 
     def _locate(self, item: V) -> dict[Var, V]:
         """Where each parallel variable starts for a work item."""
