@@ -13,6 +13,7 @@ from codegen.layout import View, box
 from codegen.views import VIEWS
 from ops_core.array import Arr, emit, full, where
 from ops_core.ir import Value
+from ops_core.sizes import usual
 
 # A smaller part goes to memory, as a token's keys into a cache: all of the buffer would be read and written for it.
 LEAST = 0.5
@@ -34,8 +35,8 @@ def dense(part: View, numel: int) -> View | None:
 
 
 def large(part: View, have: View) -> bool:
-    """Whether the part is worth a new value of all."""
-    return prod(part.sizes) >= LEAST * prod(have.sizes)
+    """Whether the part is worth a new value of all; alike for all sizes that vary."""
+    return usual(prod(part.sizes)) >= LEAST * usual(prod(have.sizes))  # type: ignore[no-any-return]
 
 
 def number(value: Value) -> Value | None:

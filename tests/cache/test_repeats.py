@@ -140,7 +140,7 @@ def test_a_window_of_six_lengths_has_the_kernels_of_one(one_window):
     found = run(one_window, LENGTHS, built)
     torch.testing.assert_close(found, run("cpu", LENGTHS), rtol=1e-5, atol=1e-5)
     # layer norm, q k v, attention, its projection's sum, two products, the mean; and the stack of six
-    assert built == [8]
+    assert built[0] <= 8, "fewer where another test had one of them"
 
 
 def test_later_windows_of_other_lengths_build_nothing(one_window):
@@ -168,5 +168,5 @@ def test_a_process_that_finds_the_window_s_plan_learns_from_it(one_window, tmp_p
         environment = os.environ | {"LAZY_CACHE_DIR": str(tmp_path)}
         return subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=True).stdout
 
-    assert process(LENGTHS).split() == ["8"]
+    assert process(LENGTHS).split() == ["8"], "exactly: no other test is in this process"
     assert process(LENGTHS, (64, 32)).split() == ["0", "1"]
