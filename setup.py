@@ -8,7 +8,7 @@ from setuptools import Extension, setup
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # importing torch must not load what is about to be built
 from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
 
-CSRC = Path("lazy_backend/csrc")
+CSRC, DRIVERS = Path("lazy_backend/csrc"), Path("lazy_backend/drivers")
 
 # Our own code is warning-free; torch's headers are system headers, so that -Werror is about ours alone.
 FLAGS = ["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"]
@@ -39,7 +39,7 @@ setup(
         Extension(
             "lazy_backend.drivers._opencl",
             sources=["lazy_backend/drivers/opencl_driver.cpp"],
-            depends=["lazy_backend/drivers/opencl_api.h", "lazy_backend/driver/lazy_driver.h"],
+            depends=["lazy_backend/driver/lazy_driver.h", *sorted(str(path) for path in DRIVERS.glob("*.h"))],
             extra_compile_args=FLAGS,
             language="c++",
         ),

@@ -28,10 +28,11 @@ def print_kernel(mlir_text: str, dialect: str) -> str:
     return print_source(mlir_text, dialect).program()
 
 
-def print_source(mlir_text: str, dialect: str) -> Source:
+def print_source(mlir_text: str, dialect: str, addresses: bool = False) -> Source:
     """The source of the kernel in a module that `Builder.finish` made, with the functions it needs.
 
-    mlir_text: parsed, verified, canonicalised. dialect: "opencl", "c" or "cuda".
+    mlir_text: parsed, verified, canonicalised. dialect: "opencl", "c" or "cuda". addresses: for memory the kernel is
+    given numbers of 64 bits, not pointers, where the language tells these apart.
     Raises the bindings' MLIRError for text that does not verify, NotImplementedError for an operation without a rule.
     """
     module = mlir.run_passes(mlir.parse(mlir_text))
@@ -41,7 +42,7 @@ def print_source(mlir_text: str, dialect: str) -> Source:
     for container in module.body.operations:
         for function in container.regions[0].blocks[0].operations:
             if function.operation.name == "gpu.func":
-                printer.kernel(function.operation)
+                printer.kernel(function.operation, addresses)
     return Source(lang.header, tuple(functions(printer.needed, dialect)), "".join(printer.out))
 
 
@@ -118,26 +119,29 @@ class Printer:
 
     # Functions
 
-    def kernel(self, f: Any) -> None:
+    def kernel(self, f: Any, addresses: bool) -> None:
         """A gpu.func as a kernel."""
         lang, attributes = self.lang, f.attributes
         block = f.regions[0].blocks[0]
         n = self.argument_count(f)
         self.stored = self.written(block)
         self.alone = self.unaliased(f)
-        parameters, local = [], []
+        parameters, pointers, local = [], [], []
         for i, a in enumerate(block.arguments):
             self.names[a] = name = f"a{i}" if i < n else f"l{i - n}"
-            if i < n:
-                parameters.append(self.variable(a))
-            else:
+            if i >= n:
                 size, element, space = self.memref(a.type)
                 local.append(f"{lang.aligned}{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
+            elif addresses and self.memref(a.type)[1]:
+                parameters.append(f"{lang.type(Type('i64'))} n{i}")
+                pointers.append(f"{self.variable(a)} = ({self.ctype(a)})n{i};")
+            else:
+                parameters.append(self.variable(a))
         sizes = list(attributes["gpu.known_block_size"]) if "gpu.known_block_size" in attributes else []
         self.out.append(lang.work_group(sizes) + lang.whole)
         name = attributes["sym_name"].value
         self.out.append(f"{lang.kernel} {name}({', '.join(parameters)})\n{{\n")
-        for line in local:
+        for line in pointers + local:
             self.line(line)
         self.block(block)
         self.out.append("}\n")

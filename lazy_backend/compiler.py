@@ -123,7 +123,8 @@ class Kernels:
         entry = cache.kernel_name(key[1], _C.device_properties(device))
         function = f"k_{entry[:12]}"
         renamed = variant.mlir.replace(f"@{name}(", f"@{function}(")
-        source_of = functools.partial(print_source, renamed, capabilities(device).language)
+        caps = capabilities(device)
+        source_of = functools.partial(print_source, renamed, caps.language, caps.address_args)
         self._loading.ask(Asked(entry, function, line, source_of))
 
     def handles(self) -> list[int]:
@@ -403,6 +404,7 @@ def launches(plan: Plan, window: Window, built: Kernels, first: int) -> list[tup
     steps = []
     traced = sizes.current() is not None
     handles = built.handles()
+    addresses = capabilities(window.device).address_args
     for launch in plan.launches:
         if isinstance(launch, CoreCall) and traced and launch.op in entries.own(window.device):
             raise Untraceable("the driver's library was timed for one size")
@@ -411,7 +413,7 @@ def launches(plan: Plan, window: Window, built: Kernels, first: int) -> list[tup
             continue
         handle = handles[launch.kernel]
         describe(handle, [window.nodes[i] for i in launch.origins])
-        args = [recipe(arg, first) for arg in launch.args]
+        args = [recipe(arg, first, addresses) for arg in launch.args]
         args += [("bytes", value, type) for value, type in built.variants[launch.kernel].extra]
         if traced and len(args) > capabilities(window.device).max_kernel_args:
             raise Untraceable("a kernel has too many sizes for its arguments")
@@ -429,6 +431,11 @@ def describe(handle: int, origins: list[WindowNode]) -> None:
         described[handle] = f"{known.removesuffix(')')}; {line if known.count('; ') < MAX_LINES - 1 else 'and more'})"
 
 
-def recipe(arg: Arg, first: int) -> tuple:
-    """Temps are numbered through all segments; everything else is as it stands."""
-    return ("temp", first + int(arg.value), "") if arg.kind == "temp" else tuple(arg)
+def recipe(arg: Arg, first: int, addresses: bool) -> tuple:
+    """An argument as csrc/python_plan.cpp takes it. first: the number of the plan's first temp in the window.
+
+    addresses: memory is given as a number.
+    """
+    if arg.kind not in ("slot", "temp"):
+        return tuple(arg)
+    return arg.kind, int(arg.value) + (first if arg.kind == "temp" else 0), "address" if addresses else ""

@@ -61,11 +61,12 @@ CHECK = Setting(
 )
 
 # Read by the drivers themselves, which do not import this package's tables.
-OPENCL_SVM = Setting(
-    "LAZY_OPENCL_SVM",
-    "1",
-    ("1", "coarse", "0"),
-    "0: OpenCL buffers instead of shared virtual memory; coarse: memory that the host does not see, as on a GPU",
+OPENCL_MEMORY = Setting(
+    "LAZY_OPENCL_MEMORY",
+    "",
+    ("coarse", "addresses", "buffers"),
+    "what memory is, where not the best that there is: shared with a host that does not see it, buffers of which "
+    "kernels get the addresses, buffers",
 )
 OPENCL_AS = Setting(
     "LAZY_OPENCL_AS", "", ("gpu",), "gpu: a CPU says of itself what a GPU would, to try schedules for GPUs"
@@ -77,7 +78,7 @@ SIM_REPORT = Setting("LAZY_SIM_REPORT", "", (), "where the simulated chip writes
 
 TABLE = (
     DRIVER, OPENCL_PLATFORM, WINDOW, COMPILE, FALLBACK, TUNE, CACHE_DIR, RECORD, ARCHIVE, PROFILE, LOG, CHECK,
-    OPENCL_SVM, OPENCL_AS, SIM_CHIP, SIM_SET, SIM_FAULTS, SIM_REPORT,
+    OPENCL_MEMORY, OPENCL_AS, SIM_CHIP, SIM_SET, SIM_FAULTS, SIM_REPORT,
 )  # fmt: skip
 
 

@@ -412,7 +412,7 @@ void Executor::execute(const Plan& plan, Window& window) {
       arg = {};
       switch (recipe.kind) {
         case ArgRecipe::kSlot: {
-          arg.kind = LAZY_ARG_BUFFER;
+          arg.kind = recipe.address ? LAZY_ARG_ADDRESS : LAZY_ARG_BUFFER;
           if (recipe.index == window.slots.size()) {
             std::tie(arg.mem, arg.offset) = words;
             break;
@@ -427,7 +427,7 @@ void Executor::execute(const Plan& plan, Window& window) {
         case ArgRecipe::kTemp: {
           Block*& piece = pieces.blocks[recipe.index];
           if (!piece) piece = allocate_block(index_, plan.pieces[recipe.index], nullptr);
-          arg.kind = LAZY_ARG_BUFFER;
+          arg.kind = recipe.address ? LAZY_ARG_ADDRESS : LAZY_ARG_BUFFER;
           arg.mem = piece->mem;
           arg.offset = piece->offset + recipe.bits;
           break;

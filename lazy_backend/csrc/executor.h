@@ -25,6 +25,7 @@ struct ArgRecipe {
   uint32_t index;  // slot, piece of memory for intermediates, or scalar
   uint32_t size;   // bytes of BYTES or LOCAL
   uint64_t bits;   // value of BYTES, offset of TEMP in its piece
+  bool address;    // of SLOT or TEMP: the kernel takes a number, not a pointer
 };
 
 struct Step {

@@ -40,6 +40,7 @@ void set_value(ArgRecipe& arg, const py::handle& value) {
 ArgRecipe arg_from_python(const py::tuple& arg, const std::vector<std::pair<uint32_t, uint64_t>>& temps) {
   const auto kind = arg[0].cast<std::string>();
   ArgRecipe out{};
+  out.address = arg[2].cast<std::string>() == "address";
   if (kind == "slot") {
     out.kind = ArgRecipe::kSlot;
     out.index = arg[1].cast<uint32_t>();

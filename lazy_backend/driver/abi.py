@@ -10,7 +10,7 @@ from .capabilities import Capabilities
 
 MAJOR, MINOR = 1, 0
 MAX_RANK = 16
-ARG_BUFFER, ARG_BYTES, ARG_LOCAL = 0, 1, 2
+ARG_BUFFER, ARG_BYTES, ARG_LOCAL, ARG_ADDRESS = 0, 1, 2, 3
 
 u32, u64, i32, handle, text = ct.c_uint32, ct.c_uint64, ct.c_int32, ct.c_void_p, ct.c_char_p
 
@@ -48,6 +48,7 @@ class Properties(ct.Structure):
         ("launch_us", ct.c_double),
         ("bandwidth_gbs", ct.c_double),
         ("peak_gflops_f32", ct.c_double),
+        ("address_args", u32),
     ]
 
 

@@ -65,6 +65,7 @@ class Capabilities:
     launch_us: float = 0.0
     bandwidth_gbs: float = 0.0
     peak_gflops_f32: float = 0.0
+    address_args: bool = False
 
     def complete(self) -> Capabilities:
         """Self with every unknown replaced by its default. Raises `BadCapabilities` on a contradiction."""

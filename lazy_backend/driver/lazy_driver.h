@@ -82,14 +82,16 @@ typedef struct {
   double launch_us;             /* cost of one queued launch */
   double bandwidth_gbs;         /* GB/s, global memory */
   double peak_gflops_f32;
+  uint32_t address_args;        /* 1: generated kernels take LAZY_ARG_ADDRESS in place of LAZY_ARG_BUFFER */
 } lazy_properties;
 
-typedef enum { LAZY_ARG_BUFFER = 0, LAZY_ARG_BYTES = 1, LAZY_ARG_LOCAL = 2 } lazy_arg_kind;
+/* ADDRESS: as BUFFER, to a kernel that has a number of 64 bits there, not a pointer. Only with address_args. */
+typedef enum { LAZY_ARG_BUFFER = 0, LAZY_ARG_BYTES = 1, LAZY_ARG_LOCAL = 2, LAZY_ARG_ADDRESS = 3 } lazy_arg_kind;
 typedef struct {
   uint32_t kind;   /* lazy_arg_kind */
   uint32_t size;   /* BYTES: 1, 2, 4 or 8; LOCAL: bytes of work-group memory */
-  lazy_mem mem;    /* BUFFER */
-  uint64_t offset; /* BUFFER: bytes, a multiple of mem_alignment */
+  lazy_mem mem;    /* BUFFER, ADDRESS */
+  uint64_t offset; /* BUFFER, ADDRESS: bytes, a multiple of mem_alignment */
   uint64_t bits;   /* BYTES: the value, little endian */
 } lazy_arg;
 

@@ -1,8 +1,8 @@
 """The OpenCL driver: devices found and ranked, for `_opencl` (C++, lazy_driver.h), which does all the work.
 
-LAZY_OPENCL_PLATFORM=substring of a platform's, vendor's or device's name picks; LAZY_OPENCL_SVM=0 uses buffers
-even where shared virtual memory is there, LAZY_OPENCL_SVM=coarse only such as a GPU has, and
-LAZY_OPENCL_AS=gpu has a CPU say of itself what a GPU would, so that schedules for GPUs can be tried without one.
+LAZY_OPENCL_PLATFORM=substring of a platform's, vendor's or device's name picks; LAZY_OPENCL_MEMORY says what memory is
+(see opencl_driver.cpp) where it is not to be the best that the device has; LAZY_OPENCL_AS=gpu has a CPU say of itself
+what a GPU would, so that schedules for GPUs can be tried without one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lazy_backend.driver.errors import Unsupported
 from . import icd
 from .listing import Device, devices
 
-# LAZY_OPENCL_SVM -> `Svm` of opencl_driver.cpp.
-SVM = {"0": 0, "1": 1, "coarse": 2}
+# LAZY_OPENCL_MEMORY -> `Memory` of opencl_driver.cpp.
+MEMORY = {"": 0, "coarse": 1, "addresses": 2, "buffers": 3}
 
 
 class Candidate(NamedTuple):
@@ -127,13 +127,14 @@ def driver() -> str:
     best, reason, _ = chosen(candidates(), os.environ.get("LAZY_OPENCL_PLATFORM", ""))
     if not best:
         raise Unsupported(reason)
-    if (wanted := os.environ.get("LAZY_OPENCL_SVM", "1")) not in SVM:
-        raise Unsupported(f"LAZY_OPENCL_SVM is {wanted!r}; it must be one of {', '.join(SVM)}")
+    as_gpu = os.environ.get("LAZY_OPENCL_AS") == "gpu"
+    wanted = os.environ.get("LAZY_OPENCL_MEMORY", "addresses" if as_gpu else "")  # as with NVIDIA's
+    if wanted not in MEMORY:
+        raise Unsupported(f"LAZY_OPENCL_MEMORY is {wanted!r}; it must be one of {', '.join(filter(None, MEMORY))}")
     configure = ctypes.CDLL(str(library())).lazy_opencl_configure
     configure.argtypes = (ctypes.c_char_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, ctypes.c_int)
     loader = icd.loader() or ""
     ids = (ctypes.c_void_p * len(best))(*(c.device.id for c in best))
-    as_gpu = os.environ.get("LAZY_OPENCL_AS") == "gpu"
-    if configure(loader.encode(), len(best), ids, SVM["coarse" if as_gpu and wanted == "1" else wanted], as_gpu):
+    if configure(loader.encode(), len(best), ids, MEMORY[wanted], as_gpu):
         raise Unsupported(f"the OpenCL loader {loader!r} cannot be used; it must offer OpenCL 2.0")
     return str(library())

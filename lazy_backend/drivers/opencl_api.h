@@ -58,6 +58,7 @@ constexpr cl_uint CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT = 0x103A;
 constexpr cl_uint CL_DEVICE_OPENCL_C_VERSION = 0x103D;
 constexpr cl_uint CL_DEVICE_SVM_CAPABILITIES = 0x1053;
 constexpr cl_bitfield CL_DEVICE_SVM_COARSE_GRAIN_BUFFER = 1 << 0;
+constexpr cl_bitfield CL_DEVICE_SVM_FINE_GRAIN_SYSTEM = 1 << 2;
 constexpr cl_bitfield CL_DEVICE_SVM_FINE_GRAIN_BUFFER = 1 << 1;
 constexpr cl_uint CL_DEVICE_WARP_SIZE_NV = 0x4003;
 constexpr cl_uint CL_DEVICE_WAVEFRONT_WIDTH_AMD = 0x4043;

@@ -1,7 +1,8 @@
 // The OpenCL driver: lazy_driver.h over the ICD loader, for one device type of one platform.
 //
-// Memory is shared virtual memory where the device has it: fine-grained (the CPU drivers do: a device pointer is a host
-// pointer) or coarse-grained (GPUs: the host only has the address). Else it is buffers, with sub-buffers for offsets.
+// Memory is fine-grained shared virtual memory where the device has it (the CPU drivers do: a device pointer is a host
+// pointer), with NVIDIA's driver buffers of which kernels are given addresses, else coarse-grained shared virtual memory
+// (the host only has the address), else buffers, with sub-buffers for offsets.
 // Python chooses the devices (drivers/opencl.py) and hands them over in lazy_opencl_configure.
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -12,11 +13,13 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "../driver/lazy_driver.h"
+#include "opencl_addresses.h"
 #include "opencl_api.h"
 
 using namespace lazy::opencl;
@@ -28,6 +31,8 @@ struct lazy_device_s {
   cl_context context;
   bool svm;
   bool fine;  // the host may touch it
+  bool by_number;  // kernels may be given addresses as numbers
+  std::unique_ptr<Addresses> addresses;  // tells those of buffers
   bool is_cpu;
   std::string build_options;
   std::string brief;  // more options, with which programs build sooner or not at all
@@ -41,6 +46,7 @@ struct lazy_queue_s {
 struct lazy_mem_s {
   char* pointer;                        // shared virtual memory, or null
   cl_mem buffer;                        // else this
+  uint64_t address;                     // as kernels see it, or 0
   uint64_t bytes;
   std::map<uint64_t, cl_mem> sub_buffers;  // by offset
 };
@@ -66,8 +72,8 @@ constexpr uint64_t kSvmAlignment = 64;  // a cache line, and the widest vector
 
 Functions cl;
 std::vector<cl_device_id> chosen;
-enum Svm { kBuffers, kFine, kCoarse };  // what LAZY_OPENCL_SVM allows at most; coarse: even where there is fine
-int allowed_svm = kFine;
+enum Memory { kBest, kCoarse, kAddresses, kBuffers };  // what LAZY_OPENCL_MEMORY asks for
+int wanted_memory = kBest;
 bool as_gpu = false;  // what LAZY_OPENCL_AS=gpu asks for
 thread_local std::string error_text;
 
@@ -151,20 +157,25 @@ lazy_status open_device(uint32_t index, lazy_device* out) {
   cl_int code;
   const cl_context context = cl.clCreateContext(nullptr, 1, &id, nullptr, nullptr, &code);
   if (code != CL_SUCCESS) return result(code, "clCreateContext");
-  const auto grains = cl.clSVMAlloc && cl.clSetKernelArgSVMPointer && allowed_svm != kBuffers
-                          ? info<cl_bitfield>(id, CL_DEVICE_SVM_CAPABILITIES)
-                          : 0;
-  const bool fine = allowed_svm == kFine && (grains & CL_DEVICE_SVM_FINE_GRAIN_BUFFER);
-  const bool svm = fine || (grains & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER);
+  const auto grains =
+      cl.clSVMAlloc && cl.clSetKernelArgSVMPointer ? info<cl_bitfield>(id, CL_DEVICE_SVM_CAPABILITIES) : 0;
+  const bool fine = wanted_memory == kBest && (grains & CL_DEVICE_SVM_FINE_GRAIN_BUFFER);
+  const bool tells = wanted_memory == kBest && !fine && has_extension(id, "cl_nv_device_attribute_query");
+  std::unique_ptr<Addresses> addresses;
+  if (tells || wanted_memory == kAddresses) addresses = std::make_unique<Addresses>(cl, context, id);
+  if (addresses && !*addresses) addresses = nullptr;
+  const bool svm = fine || (wanted_memory <= kCoarse && !addresses && (grains & CL_DEVICE_SVM_COARSE_GRAIN_BUFFER));
+  const bool by_number = addresses || (fine && (grains & CL_DEVICE_SVM_FINE_GRAIN_SYSTEM));
   const bool is_cpu = !as_gpu && (info<cl_bitfield>(id, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU);
-  *out = new lazy_device_s{id, context, svm, fine, is_cpu, build_options(id, is_cpu), brief_options(id, is_cpu)};
+  *out = new lazy_device_s{id, context, svm, fine, by_number, std::move(addresses), is_cpu,
+                           build_options(id, is_cpu), brief_options(id, is_cpu)};
   return LAZY_OK;
 }
 
 lazy_status close_device(lazy_device device) {
-  const lazy_status status = result(cl.clReleaseContext(device->context), "clReleaseContext");
+  const cl_context context = device->context;
   delete device;
-  return status;
+  return result(cl.clReleaseContext(context), "clReleaseContext");
 }
 
 template <size_t N>
@@ -237,6 +248,7 @@ lazy_status properties(lazy_device device, lazy_properties* out) {
   // One fused multiply-add a lane and cycle; a GPU's compute unit has 128 lanes.
   const double lanes = device->is_cpu ? p.vector_bytes / 4.0 : 128;
   p.peak_gflops_f32 = p.compute_units * lanes * 2 * info<cl_uint>(id, CL_DEVICE_MAX_CLOCK_FREQUENCY) / 1000;
+  p.address_args = device->by_number;
   if (as_gpu) say_as_a_gpu(&p);
   std::memcpy(out, &p, p.struct_size);
   return LAZY_OK;
@@ -288,14 +300,20 @@ lazy_status alloc(lazy_device device, uint64_t bytes, lazy_mem* out) {
     const cl_bitfield flags = CL_MEM_READ_WRITE | (device->fine ? CL_MEM_SVM_FINE_GRAIN_BUFFER : 0);
     void* pointer = cl.clSVMAlloc(device->context, flags, bytes, 0);
     if (!pointer) return fail(LAZY_OUT_OF_MEMORY, "clSVMAlloc of " + std::to_string(bytes) + " bytes");
-    *out = new lazy_mem_s{static_cast<char*>(pointer), nullptr, bytes, {}};
+    *out = new lazy_mem_s{static_cast<char*>(pointer), nullptr, reinterpret_cast<uint64_t>(pointer), bytes, {}};
     ask_for_pages(device, *out);
     return LAZY_OK;
   }
   cl_int code;
   const cl_mem buffer = cl.clCreateBuffer(device->context, CL_MEM_READ_WRITE, bytes, nullptr, &code);
   if (code != CL_SUCCESS) return result(code, "clCreateBuffer");
-  *out = new lazy_mem_s{nullptr, buffer, bytes, {}};
+  cl_ulong address = 0;
+  if (device->addresses) code = device->addresses->of(buffer, &address);
+  if (code != CL_SUCCESS) {
+    cl.clReleaseMemObject(buffer);
+    return fail(LAZY_OUT_OF_MEMORY, "a buffer of " + std::to_string(bytes) + " bytes: OpenCL error " + std::to_string(code));
+  }
+  *out = new lazy_mem_s{nullptr, buffer, address, bytes, {}};
   return LAZY_OK;
 }
 
@@ -503,6 +521,10 @@ cl_int set_arg(cl_kernel kernel, cl_uint index, const lazy_arg& arg) {
       const cl_int code = buffer_at(arg.mem, arg.offset, &buffer);
       return code == CL_SUCCESS ? cl.clSetKernelArg(kernel, index, sizeof(buffer), &buffer) : code;
     }
+    case LAZY_ARG_ADDRESS: {
+      const uint64_t address = arg.mem->address + arg.offset;
+      return cl.clSetKernelArg(kernel, index, sizeof(address), &address);
+    }
     case LAZY_ARG_BYTES:
       return cl.clSetKernelArg(kernel, index, arg.size, &arg.bits);
     default:
@@ -566,9 +588,9 @@ constexpr lazy_driver_api kApi = make_api();
 }  // namespace
 
 // Called once before the first device is opened: the ICD loader's path, the devices to offer
-// (cl_device_id), which shared virtual memory may be used, and whether a device is to say what a GPU would.
+// (cl_device_id), which memory is asked for, and whether a device is to say what a GPU would.
 extern "C" __attribute__((visibility("default"))) int lazy_opencl_configure(const char* loader, uint32_t count,
-                                                                           void* const* devices, int svm, int gpu) {
+                                                                           void* const* devices, int memory, int gpu) {
   void* library = dlopen(loader, RTLD_NOW | RTLD_LOCAL);
   if (!library) return fail(LAZY_UNSUPPORTED, dlerror());
 #define X(name, result, parameters) cl.name = reinterpret_cast<result(*) parameters>(dlsym(library, #name));
@@ -579,7 +601,7 @@ extern "C" __attribute__((visibility("default"))) int lazy_opencl_configure(cons
   }
   chosen.clear();
   for (uint32_t i = 0; i < count; ++i) chosen.push_back(static_cast<cl_device_id>(devices[i]));
-  allowed_svm = svm;
+  wanted_memory = memory;
   as_gpu = gpu != 0;
   return LAZY_OK;
 }

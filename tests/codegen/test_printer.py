@@ -264,6 +264,22 @@ def test_kernels_of_one_program_share_header_and_functions() -> None:
     assert printed.index("sinh_f32(float x0)") < printed.index("__kernel void first") < printed.index("void second")
 
 
+def test_memory_can_be_given_as_numbers() -> None:
+    k = Builder("scaled", 32, (4, 1, 1))
+    x, y, factor = k.buffer("f32", readonly=True), k.buffer("f32"), k.arg("f32")
+    shared = k.local("f32", 4)
+    k.store(shared, k.local_id(0), k.load(x, k.global_id(0)) * factor)
+    k.barrier()
+    k.store(y, k.global_id(0), k.load(shared, 3 - k.local_id(0)))
+    text = k.finish()
+    pointers, numbers = (print_source(text, "opencl", addresses).kernel for addresses in (False, True))
+    assert "ulong" not in pointers
+    assert "scaled(ulong n0, ulong n1, float a2)" in numbers
+    for line in ("const __global float *", "__global float *"):
+        assert numbers.count(f" = ({line})n") == 1
+    assert print_source(text, "c", True) == print_source(text, "c")
+
+
 def test_constants_fold_and_repeated_work_is_done_once() -> None:
     k = Builder("fold")
     x = k.buffer("f32")

@@ -115,12 +115,38 @@ def test_doctor_says_what_is_missing(monkeypatch):
     assert doctor.text(doctor.facts()).startswith("no device: no driver is called 'nothing'")
 
 
-@pytest.mark.parametrize("svm", list(opencl.SVM))
-def test_all_memory_modes_keep_the_contract(svm, tmp_path, monkeypatch):
-    monkeypatch.setenv("LAZY_OPENCL_SVM", svm)
+@pytest.mark.parametrize("memory", list(opencl.MEMORY))
+def test_all_memory_modes_keep_the_contract(memory, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAZY_OPENCL_MEMORY", memory)
     report = run("opencl", [0, 1, 2, 3], tmp_path / "report.json", fresh=True)
     assert [(r.name, r.text) for r in report.results if r.status != "pass"] == []
     assert report.level == 3 and len(report.of(3)) > 10
+
+
+KERNELS = """
+import lazy_backend, torch
+twice = lazy_backend.kernel("lazy_memory::twice", "(Tensor x) -> Tensor",
+    "__kernel void twice(__global const float* x, __global float* y) {"
+    "  int i = get_global_id(0); y[i] = 2 * x[i]; }",
+    shape=torch.empty_like, work=lambda x: x.numel())
+parts = [torch.randn(1000) for _ in range(4)]  # which lie in one allocation
+there = [part.to("lazy") for part in parts]
+for part, x in zip(parts, there):
+    torch.testing.assert_close(torch.softmax(twice(x + 1), 0).cpu(), torch.softmax(2 * (part + 1), 0))
+caps = __import__("lazy_backend.compiler").compiler.capabilities(0)
+print(caps.host_visible, caps.address_args)
+"""
+
+
+@pytest.mark.parametrize(
+    ("memory", "found"),
+    [("", "True True"), ("coarse", "False False"), ("addresses", "False True"), ("buffers", "False False")],
+)
+def test_generated_kernels_and_the_users_own_run_with_every_memory(memory, found):
+    """Generated ones are given numbers where the driver takes them, the user's own always pointers."""
+    env = {**os.environ, "LAZY_DRIVER": "opencl", "LAZY_OPENCL_AS": "", "LAZY_OPENCL_MEMORY": memory}
+    done = subprocess.run([sys.executable, "-c", KERNELS], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == found
 
 
 @pytest.fixture(scope="module")
