@@ -80,12 +80,16 @@ class WindowNode:
 
 @dataclass
 class Window:
-    """A recorded window. scalars: (kind, value) of each run-time scalar; values are for static uses only."""
+    """A recorded window. scalars: (kind, value) of each run-time scalar; values are for static uses only.
+
+    ordered: what is added up at indices is added up in their order, in every run.
+    """
 
     device: int
     nodes: list[WindowNode]
     slots: list[Slot]
     scalars: list[float | int]
+    ordered: bool = False
 
     @classmethod
     def from_recorded(cls, source: dict[str, Any]) -> Window:
@@ -95,6 +99,7 @@ class Window:
             [WindowNode(*n) for n in source["nodes"]],
             [Slot(*s) for s in source["slots"]],
             source["scalars"],
+            source["ordered"],
         )
 
     def slot_infos(self) -> dict[int, SlotInfo]:
@@ -215,6 +220,9 @@ class Functionalizer:
             if state.dirty and visible(slot):
                 self.spill(slot, state)
         drop_dead(self.graph)
+        for node in self.graph.nodes if self.window.ordered else ():
+            if node.op in ("index_put", "scatter"):
+                node.attrs["ordered"] = True
         if self.graph.nodes:
             self.segments.append(Segment(graph=self.graph))
         self.graph, self.states, self.params, self.checked, self.views = Graph(), {}, {}, set(), {}

@@ -54,6 +54,7 @@ class Life(NamedTuple):
 class KernelSource:
     """One kernel. key: hex digest of its structure; equal keys are equal kernels. mlir: as the builder wrote it;
     linalg: what it was made from, `linalg` on tensors after the upstream passes, one module for each operand.
+    addresses: it is given numbers for memory (see `codegen.printer.print_source`).
 
     `origins`: the window nodes that it computes, of the first group that asked for it;
     `name` is the function's name inside `source`.
@@ -65,13 +66,14 @@ class KernelSource:
     language: str
     origins: list[int] = field(default_factory=list)
     linalg: str = ""
+    addresses: bool = False
 
     @functools.cached_property
     def source(self) -> str:
         """The text in the device's language. Printed when it is first asked for: a kernel may be known already."""
-        from codegen.printer import print_kernel
+        from codegen.printer import print_source
 
-        return print_kernel(self.mlir, self.language)
+        return print_source(self.mlir, self.language, self.addresses).program()
 
 
 @dataclass

@@ -364,10 +364,10 @@ class _Scheduler:
 
     def _compiled(self, digest: str, steps: Sequence[Any], module: str, group: Group) -> list[Compiled]:
         origins = sorted({n.origin for n in group.nodes})
-        language = self.caps.language
+        how = self.caps.language, origins, module, self.caps.address_args
         return [
             Compiled(
-                KernelSource(f"{digest}{i}", s.name, s.mlir, language, origins, module),
+                KernelSource(f"{digest}{i}", s.name, s.mlir, *how),
                 s.args, s.global_size, s.local_size, getattr(s.mlir, "sizes", ()),
             )
             for i, s in enumerate(steps)

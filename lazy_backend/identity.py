@@ -33,12 +33,14 @@ def mark_static(op: str, names: set[str]) -> None:
 class Description(NamedTuple):
     """nodes: [op, arguments, fresh outputs, (seed, offset) or None]; slots: [nbytes, alive, had data].
 
-    `scalars`: the window's index of each run-time scalar, by the index that it has here.
+    `scalars`: the window's index of each run-time scalar, by the index that it has here. ordered: recorded under
+    torch.use_deterministic_algorithms.
     """
 
     nodes: list[list[Any]]
     slots: list[list[Any]]
     scalars: list[int]
+    ordered: bool = False
 
     def text(self) -> str:
         """As JSON: nodes and slots."""
@@ -46,7 +48,7 @@ class Description(NamedTuple):
 
     def digest(self) -> bytes:
         """32 bytes that no other window has."""
-        return hashlib.sha256(self.text().encode()).digest()
+        return hashlib.sha256((self.text() + ("ordered" if self.ordered else "")).encode()).digest()
 
 
 def describe(window: Mapping[str, Any], statics: Mapping[str, Iterable[str]] | None = None) -> Description:
@@ -80,7 +82,7 @@ def describe(window: Mapping[str, Any], statics: Mapping[str, Iterable[str]] | N
             known = set(names)
             args = [fixed(v) if a.name in known else v for a, v in zip(schema(op).arguments, args, strict=True)]
         nodes.append([op, walk(args), walk(outs), walk(seed)])
-    return Description(nodes, [list(slot) for slot in window["slots"]], scalars)
+    return Description(nodes, [list(slot) for slot in window["slots"]], scalars, window["ordered"])
 
 
 def parsed(text: str) -> Description:

@@ -85,6 +85,10 @@ MULADD = """\
 """
 
 
+# 200,000 additions into 4,096 floats on an H100: 8 us, 15 with a compare and swap; all into one float 354 and 154.
+NVIDIA_ADD = '    __asm__ volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(x) : "memory");\n'
+
+
 def shuffles() -> list[str]:
     """Lanes of two vectors by their numbers. Lane by lane a transpose of 16 x 16 floats is 2,048 instructions to the
     compiler: the 47 programs of examples/gpt.py take 3.7 s of processor time to build in place of 4.2 (Zen 5), and the
@@ -121,6 +125,14 @@ class OpenCL(Language):
     rolled = "ROLLED"
     opaque = "OPAQUE({})"
     multiply_add = "muladd"
+
+    def atomic_function(self, kind: str, t: Type, space: str, combine: str) -> str:
+        """NVIDIA's GPUs add floats in one instruction, for which OpenCL has no name."""
+        text = super().atomic_function(kind, t, space, combine)
+        if (kind, t.element, space) != ("addf", "f32", "global"):
+            return text
+        head = text[: text.index("{") + 2]
+        return f"#ifdef __NV_CL_C_VERSION\n{head}{NVIDIA_ADD}}}\n#else\n{text}#endif\n"
 
     def shuffle(self, x: str, y: str, lanes: list[int], width: int, t: Type) -> str:
         """Lanes picked from x followed by y, `width` lanes each."""

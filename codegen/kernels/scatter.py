@@ -3,6 +3,9 @@
 Each work item owns part of the result and applies all updates to it in order, so results are the same in every run
 and need no atomics: it owns columns where rows are updated whole, else a range of the indexed dim, or, where there are
 many more updates than elements, a range of the updates and a result of its own, which are combined in order.
+
+A GPU's thousands of work items would walk all updates each, so there each makes one, atomically and in any order,
+unless the user asks for the same sums in every run.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ OWN_RESULTS = 8
 LINE_BYTES = 64
 # Elements of such results that a work item fills or combines; a GPU's neighbours take neighbours.
 COMBINED = {True: 1024, False: 1}
+# Updates up to which a GPU's work items walk them as well: some microseconds, as a launch is.
+WALKED = 32
 # Elements that one work item looks through, and blocks whose counts one work item adds up.
 NONZERO_BLOCK, MAX_NONZERO_BLOCKS = 1024, 4096
 
@@ -85,6 +90,8 @@ def _apply(
     """Loop over `updates` for each point of `rest`. indexed: how many leading dims of the target the updates name, so
     that `rest` are whole rows of it; None where every point of `rest` has indices of its own."""
     bits = 64 if target.wide or any(s.program.wide for s in sources) else 32
+    if not caps.is_cpu and usual(prod(updates)) > WALKED and _any_order(node, target.dtype, caps):
+        return _atomically(name, node, sources, updates, rest, target, update, caps)
     width = 1
     if indexed is not None and rest and target.strides[-1] == 1 and caps.is_cpu:
         width = caps.vector_bytes // max(4, BY_NAME[target.dtype].bytes)
@@ -136,6 +143,34 @@ def _apply(
     return Steps([_filled(name, reduce, owners, target, bits, caps), step,
                   _combined(name, reduce, owners, target, bits, caps)],
                  [nbytes])  # fmt: skip
+
+
+def _any_order(node: Node, dtype: str, caps: Any) -> bool:
+    """Whether updates may be made as they come. ordered: under torch.use_deterministic_algorithms."""
+    kind, reduce = BY_NAME[dtype].kind, node.attrs["reduce"]
+    if reduce not in COMBINE or kind == "b" or (BY_NAME[dtype].bytes == 8 and not caps.has_i64_atomics):
+        return False
+    return kind != "f" or reduce in ("amax", "amin") or not node.attrs.get("ordered")
+
+
+def _atomically(
+    name: str, node: Node, sources: list[Source], updates: tuple[int, ...], rest: tuple[int, ...], target: Target,
+    update: Any, caps: Any,
+) -> Steps:  # fmt: skip
+    """Each work item makes one update of one point of `rest`; neighbours take neighbouring points."""
+    k = Builder(name, 64 if target.wide or any(s.program.wide for s in sources) else 32)
+    read = [s.bind(k) for s in sources]
+    out, offset = k.buffer(target.dtype), k.arg("index")
+    points, local = prod(rest), group_size(caps)
+    count = prod(updates) * points
+    with items(k, count, local) as item:
+        at, inner = locate(item // max(points, 1), updates), locate(item % max(points, 1), rest)
+        index, value = update(k, read, at, inner, None, 1)
+        for i, stride in zip(index, target.strides, strict=True):
+            offset = offset + i * stride
+        k.atomic(COMBINE[node.attrs["reduce"]], out, offset, value)
+    names = tuple(f"in{i + 1}" for i in range(len(sources)))
+    return Steps([Step(name, k.finish(), (*names, "target"), *geometry(count, local))], [])
 
 
 def _filled(name: str, reduce: str, owners: int, target: Target, bits: int, caps: Any) -> Step:

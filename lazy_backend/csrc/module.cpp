@@ -120,6 +120,7 @@ py::dict window_to_python(const Window& w, const std::vector<uint8_t>& alive, st
     slots.append(py::make_tuple(w.slots[i]->nbytes, bool(alive[i]), bool(w.had_data[i])));
   py::dict out;
   out["device"] = w.device;
+  out["ordered"] = w.ordered;
   out["nodes"] = nodes;
   out["slots"] = slots;
   out["scalars"] = scalar_values(w.scalars, kinds);

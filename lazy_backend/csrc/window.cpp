@@ -1,5 +1,6 @@
 #include "window.h"
 
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -219,6 +220,9 @@ void Window::add(const OpEntry& op, const Frame& frame, const std::vector<int64_
   for (int64_t v : its_dims) sizes.mix(static_cast<uint64_t>(v));
 }
 
+// What makes the structure of a window one that is ordered.
+constexpr uint64_t kOrdered = 0x0DE7ED;
+
 void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std::vector<int64_t>& dims,
             const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars) {
   const Frame frame = current_frame();
@@ -241,6 +245,10 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
     if (fill && !w.fills++)
       w.before_fills = {w.nodes.size(), w.code.size(), w.dims.size(),   w.scalars.size(), w.slots.size(),
                         w.structure,    w.sizes,       w.pending_bytes, r.rolling,        w.boundary};
+    if (C10_UNLIKELY(!w.ordered && at::globalContext().deterministicAlgorithms())) {
+      w.ordered = true;
+      w.structure.mix(kOrdered);
+    }
     for (const auto& [position, buffer] : slots) code[position] = w.slot_of(buffer, frame);
     w.add(op, frame, code, dims, scalars);
     stats().ops.fetch_add(1, std::memory_order_relaxed);

@@ -79,6 +79,7 @@ struct Window {
   std::vector<BufferPtr> slots;
   std::vector<uint8_t> had_data;  // per slot: defined before the window
   Hash structure, sizes;
+  bool ordered = false;  // an op of it was recorded under torch.use_deterministic_algorithms: no sum in any order
   uint64_t pending_bytes = 0;
   Boundary boundary;
   // Its last ops, so many, fill memory that nothing else has written; how it was before them.

@@ -11,9 +11,13 @@ import pytest
 from codegen.kernels.order import CUT_FROM
 from ops_core import numerics
 from ops_core.array import Arr, cat, cummax, emit, frexp, full, full_like, map_, matmul, rand_bits, searchsorted
+from ops_core.dtypes import BY_NAME
 from tests.codegen.case import Case, build
 
 RANDOM = np.random.default_rng(0)
+
+
+GPU = {"is_cpu": False, "vector_bytes": 16, "subgroup_size": 32, "max_work_group_size": 256}
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -234,6 +238,40 @@ def test_many_updates_of_few_elements(reduce: str, dtype: str) -> None:
     assert len(plan.launches) == 3 and max(plan.pieces) >= 2 * 240 * data.itemsize
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i64", "i32", "u8"])
+@pytest.mark.parametrize("reduce", ["add", "mul", "amax", "amin"])
+def test_a_gpu_makes_updates_as_they_come(reduce: str, dtype: str) -> None:
+    """One work item makes one: no launch more, and in the source an update that is atomic."""
+    type = BY_NAME[dtype].numpy
+    data, updates = integers(0, 3, 40, 3).astype(type), integers(1, 3, 90, 3).astype(type)
+    rows = np.arange(90) % 40 if reduce == "mul" else integers(0, 40, 90)  # 2 ** 3, which every dtype holds
+
+    def write(c: Case) -> None:
+        slot = c.slot(data)
+        c.store(c.view(slot, (40, 3), (3, 1)).index_put((c.input(rows),), c.input(updates), reduce), slot)
+
+    plan = build(write).check(launches=1, exact=True, **GPU)
+    assert "memref.atomic_rmw" in plan.kernels[0].mlir
+
+
+@pytest.mark.parametrize("dtype, updates, ordered, any_order", [
+    ("f32", 1000, True, False), ("i64", 1000, True, True), ("f32", 1000, False, True), ("f32", 32, False, False),
+])  # fmt: skip
+def test_updates_are_made_in_order(dtype: str, updates: int, ordered: bool, any_order: bool) -> None:
+    """Where the user asks for the same sums in every run, and where there are few. Sums of integers are the same."""
+    data = floats(50) if dtype == "f32" else integers(0, 9, 50)
+
+    def write(c: Case) -> None:
+        slot, source = c.slot(data), floats(updates) if dtype == "f32" else integers(0, 9, updates)
+        made = c.view(slot, (50,), (1,)).scatter(0, c.input(integers(0, 50, updates)), c.input(source), "add")
+        if ordered:
+            made.v.node.attrs["ordered"] = True
+        c.store(made, slot)
+
+    plan = build(write).check(**GPU)
+    assert any("memref.atomic_rmw" in kernel.mlir for kernel in plan.kernels) == any_order
+
+
 @pytest.mark.parametrize("columns, launches", [(2, 4), (48, 2)])
 def test_narrow_rows_are_not_shared_by_columns(columns: int, launches: int) -> None:
     """A row of 64 bytes or more is: each work item then has lines of its own. One launch copies x."""
@@ -338,9 +376,6 @@ def test_batched_products(dtype: Callable[..., np.ndarray]) -> None:
         c.output(matmul(c.input(a), c.input(b)))
 
     build(write).check(exact=True)
-
-
-GPU = {"is_cpu": False, "vector_bytes": 16, "subgroup_size": 32, "max_work_group_size": 256}
 
 
 @pytest.mark.parametrize("caps", [{}, GPU], ids=["cpu", "gpu"])

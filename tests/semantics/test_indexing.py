@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+import lazy_backend
+
 X = torch.arange(60.0).reshape(3, 4, 5)
 MASK = torch.tensor([[1, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 0]], dtype=torch.bool)
 INDICES = {
@@ -112,3 +114,25 @@ def test_what_is_written_into_a_copy_of_is_itself_kept(device, rows, write):
 
         for got, expected in zip(run(x.to(device), at.to(device)), run(x, at), strict=True):
             torch.testing.assert_close(got.cpu(), expected)
+
+
+def test_deterministic_sums_are_the_same_in_every_run(device):
+    """Of a window that has been run without torch.use_deterministic_algorithms before, too: a GPU adds as it comes."""
+    index, values = torch.randint(0, 7, (20_000,), device=device), torch.randn(20_000, device=device)
+
+    def sums():
+        return torch.zeros(7, device=device).index_add_(0, index, values).cpu()
+
+    def in_any_order():
+        windows = lazy_backend.explain(sums).windows
+        return any("atomic_addf" in kernel.source for window in windows for kernel in window.kernels)
+
+    torch.testing.assert_close(sums(), torch.zeros(7).index_add_(0, index.cpu(), values.cpu()), rtol=1e-4, atol=1e-3)
+    assert in_any_order() == (not torch.lazy.get_device_properties().capabilities["is_cpu"])
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, *others = [sums() for _ in range(4)]
+        assert not in_any_order()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(first, other) for other in others)
