@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from codegen.dialects.base import Language, Type
 
 # Some drivers make a call of each builtin, which no loop vectoriser gets over (PoCL 3.0: fma 10 ms instead of
@@ -58,14 +60,20 @@ def vectors() -> list[str]:
 
 # A variable that a jump passes by has no marks of its lifetime, which Intel's compiler takes for calls (as above, and
 # each of several passes asks anew): the 47 programs take 3.4 s in place of 3.8. The jump itself is never compiled.
+#
+# Intel's compiler makes the bounds of its loops over work items of what a kernel compares its number with, and where
+# numbers become pointers before takes one kernel's for another's in the program (2026.22, "sycl-kernel-wg-loop-bound":
+# of three merges of sorted runs one wrote its values elsewhere). It is not to know which number that is.
 SCOPE = (
     "#if defined(__clang__) && defined(LAZY_ON_CPU)",
     "#define ENTER(label) if (0) goto label;",
     "#define LEAVE(label) label:;",
     "#define ROLLED __attribute__((opencl_unroll_hint(1)))",
     '#define OPAQUE(x) ({ __typeof__(x) same = x; __asm__("" : "+r"(same)); same; })',
+    "#define GLOBAL_ID(d) OPAQUE(get_global_id(d))",
     "#else",
     "#define OPAQUE(x) x",
+    "#define GLOBAL_ID(d) get_global_id(d)",
     "#define ENTER(label)",
     "#define LEAVE(label)",
     "#define ROLLED",
@@ -125,6 +133,7 @@ class OpenCL(Language):
     rolled = "ROLLED"
     opaque = "OPAQUE({})"
     multiply_add = "muladd"
+    ids: ClassVar[dict[str, str]] = Language.ids | {"gpu.global_id": "GLOBAL_ID({d})"}
 
     def atomic_function(self, kind: str, t: Type, space: str, combine: str) -> str:
         """NVIDIA's GPUs add floats in one instruction, for which OpenCL has no name."""

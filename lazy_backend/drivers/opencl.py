@@ -128,7 +128,8 @@ def driver() -> str:
     if not best:
         raise Unsupported(reason)
     as_gpu = os.environ.get("LAZY_OPENCL_AS") == "gpu"
-    wanted = os.environ.get("LAZY_OPENCL_MEMORY", "addresses" if as_gpu else "")  # as with NVIDIA's
+    # Not numbers: their kernels need what dialects/opencl.py has for CPUs (GLOBAL_ID).
+    wanted = os.environ.get("LAZY_OPENCL_MEMORY", "coarse" if as_gpu else "")
     if wanted not in MEMORY:
         raise Unsupported(f"LAZY_OPENCL_MEMORY is {wanted!r}; it must be one of {', '.join(filter(None, MEMORY))}")
     configure = ctypes.CDLL(str(library())).lazy_opencl_configure

@@ -73,7 +73,7 @@ def test_scale_in_opencl() -> None:
 WHOLE
 __kernel void scale(const __global float *restrict a0, __global float *a1, long a2, float a3)
 {
-    long v1 = get_global_id(0);
+    long v1 = GLOBAL_ID(0);
     bool v2 = v1 < a2;
     if (v2) {
         float v3 = a0[v1];
