@@ -116,6 +116,7 @@ class Printer:
         self.memrefs: dict[Any, tuple[str, str, str]] = {}
         self.indent = "    "
         self.count = self.scopes = 0
+        self.meets = False  # the kernel's work items share memory
 
     # Functions
 
@@ -126,6 +127,7 @@ class Printer:
         n = self.argument_count(f)
         self.stored = self.written(block)
         self.alone = self.unaliased(f)
+        self.meets = len(block.arguments) > n
         parameters, pointers, local = [], [], []
         for i, a in enumerate(block.arguments):
             self.names[a] = name = f"a{i}" if i < n else f"l{i - n}"
@@ -324,7 +326,7 @@ class Printer:
     def id(self, op: Any) -> str:
         """Where a work item is along an axis."""
         axis = "xyz".index(str(op.attributes["dimension"])[len("#gpu<dim ")])
-        return self.lang.ids[op.name].format(d=self.lang.axes[axis])
+        return self.lang.id(op.name, axis, self.meets)
 
     def memref(self, type: Any) -> tuple[str, str, str]:
         """Size, element and address space of a memref type; empty texts for other types."""

@@ -114,6 +114,7 @@ KINDS = {
     "dataflow": "an op reads or writes another tensor",
     "values": "a number that is part of the program differs",
     "liveness": "a result is still in use, or not any more",
+    "order": "torch.use_deterministic_algorithms was switched on or off",
 }
 _FIELDS = (("dtype", "dtypes"), ("sizes", "sizes"), ("strides", "sizes"), ("offset", "sizes"))
 
@@ -151,6 +152,8 @@ def difference(window: Description, other: Description | None) -> Difference:
     for slot, (here, there) in enumerate(zip(window.slots, other.slots, strict=True)):
         if here != there:
             return _slots(window, slot, here, there)
+    if window.ordered != other.ordered:
+        return Difference("order", 0, f"torch.use_deterministic_algorithms is {'on' if window.ordered else 'off'}")
     raise ValueError("the windows are equal")
 
 

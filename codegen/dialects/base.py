@@ -91,6 +91,10 @@ class Language:
     unsigned_names: ClassVar[dict[str, str]] = {"i8": "uchar", "i16": "ushort", "i32": "uint", "i64": "ulong"}
     signed_names: ClassVar[dict[str, str]] = {"i1": "int", "i8": "char", "i16": "short", "i32": "int", "i64": "long"}
 
+    def id(self, name: str, axis: int, meets: bool) -> str:
+        """Where a work item is along an axis. meets: the kernel has barriers or memory of a work-group."""
+        return self.ids[name].format(d=self.axes[axis])
+
     def type(self, t: Type, signed: bool = False) -> str:
         """The C type of a value in registers."""
         if t.element == "i1" and t.width == 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from codegen.dialects.base import Language, Type
 
 # Some drivers make a call of each builtin, which no loop vectoriser gets over (PoCL 3.0: fma 10 ms instead of
@@ -63,7 +61,8 @@ def vectors() -> list[str]:
 #
 # Intel's compiler makes the bounds of its loops over work items of what a kernel compares its number with, and where
 # numbers become pointers before takes one kernel's for another's in the program (2026.22, "sycl-kernel-wg-loop-bound":
-# of three merges of sorted runs one wrote its values elsewhere). It is not to know which number that is.
+# of three merges of sorted runs one wrote its values elsewhere). It is not to know which number that is, but in kernels
+# whose work items meet, which it makes no such bounds for, and fails on without (a barrier and local memory: SIGSEGV).
 SCOPE = (
     "#if defined(__clang__) && defined(LAZY_ON_CPU)",
     "#define ENTER(label) if (0) goto label;",
@@ -133,7 +132,6 @@ class OpenCL(Language):
     rolled = "ROLLED"
     opaque = "OPAQUE({})"
     multiply_add = "muladd"
-    ids: ClassVar[dict[str, str]] = Language.ids | {"gpu.global_id": "GLOBAL_ID({d})"}
 
     def atomic_function(self, kind: str, t: Type, space: str, combine: str) -> str:
         """NVIDIA's GPUs add floats in one instruction, for which OpenCL has no name."""
@@ -142,6 +140,10 @@ class OpenCL(Language):
             return text
         head = text[: text.index("{") + 2]
         return f"#ifdef __NV_CL_C_VERSION\n{head}{NVIDIA_ADD}}}\n#else\n{text}#endif\n"
+
+    def id(self, name: str, axis: int, meets: bool) -> str:
+        """The number of a work item in the launch is hidden from a CPU's compiler (see GLOBAL_ID)."""
+        return f"GLOBAL_ID({axis})" if name == "gpu.global_id" and not meets else super().id(name, axis, meets)
 
     def shuffle(self, x: str, y: str, lanes: list[int], width: int, t: Type) -> str:
         """Lanes picked from x followed by y, `width` lanes each."""

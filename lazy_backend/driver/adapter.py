@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import abi, errors, origin
-from .base import Arg, Buffer, Device, Driver, Local, Scalar, Tensor
+from .base import Address, Arg, Buffer, Device, Driver, Local, Scalar, Tensor
 
 # Handles are no addresses on any 64-bit machine: a host that touches one faults at once.
 _FIRST = 0xDEAD_0000_0000_0000
@@ -199,6 +199,8 @@ def _core_op(
 def _unpack_arg(a: Adapter, arg: abi.Arg) -> Arg:
     if arg.kind == abi.ARG_BUFFER:
         return Buffer(a.object(arg.mem), arg.offset)
+    if arg.kind == abi.ARG_ADDRESS:
+        return Address(a.object(arg.mem), arg.offset)
     if arg.kind == abi.ARG_LOCAL:
         return Local(arg.size)
     return Scalar(arg.bits.to_bytes(8, "little")[: arg.size])

@@ -21,6 +21,13 @@ class Buffer(NamedTuple):
     offset: int = 0
 
 
+class Address(NamedTuple):
+    """As `Buffer`, to a kernel that has a number there: with the property `address_args`."""
+
+    mem: Any
+    offset: int = 0
+
+
 class Scalar(NamedTuple):
     """A kernel argument by value: `data` is 1, 2, 4 or 8 bytes, little endian."""
 
@@ -33,7 +40,7 @@ class Local(NamedTuple):
     nbytes: int
 
 
-Arg = Buffer | Scalar | Local
+Arg = Buffer | Address | Scalar | Local
 
 
 class Tensor(NamedTuple):

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from . import abi, errors
-from .base import Arg, Buffer, Device, Driver, Local, Tensor
+from .base import Address, Arg, Buffer, Device, Driver, Local, Tensor
 from .capabilities import Capabilities
 
 
@@ -202,6 +202,8 @@ def _pack_arg(arg: Arg) -> abi.Arg:
     match arg:
         case Buffer(mem, offset):
             return abi.Arg(kind=abi.ARG_BUFFER, mem=mem, offset=offset)
+        case Address(mem, offset):
+            return abi.Arg(kind=abi.ARG_ADDRESS, mem=mem, offset=offset)
         case Local(nbytes):
             return abi.Arg(kind=abi.ARG_LOCAL, size=nbytes)
         case _:

@@ -15,7 +15,7 @@ from codegen import core_calls, schedule
 from codegen.index import contiguous
 from codegen.plan import Arg as PlanArg
 from codegen.plan import Launch, Plan, SlotInfo
-from lazy_backend.driver.base import Arg, Buffer, Local, Scalar, Tensor
+from lazy_backend.driver.base import Address, Arg, Buffer, Local, Scalar, Tensor
 from lazy_backend.driver.errors import Unsupported
 from lazy_backend.porting.bench import Bench
 from ops_core import dtypes, numerics
@@ -84,11 +84,12 @@ class Runner:
         return [step(launch) for launch in plan.launches]
 
     def _argument(self, arg: PlanArg) -> Arg:
+        memory = Address if self.b.caps.address_args else Buffer
         match arg.kind:
             case "slot":
-                return Buffer(self.mems[int(arg.value)])
+                return memory(self.mems[int(arg.value)])
             case "temp":
-                return Buffer(*self._place(int(arg.value)))
+                return memory(*self._place(int(arg.value)))
             case "local":
                 return Local(int(arg.value))
             case _:

@@ -52,6 +52,7 @@ def relu(sizes=(2, 3), slot=0, dtype=6):
         ("dataflow", described(relu(slot=1)), "tensor 1 of the window, known 0"),
         ("liveness", described(relu(), slots=((24, False, True), (24, True, False))), "is not in use any more"),
         ("sizes", described(relu(), slots=((48, True, True), (24, True, False))), "has 48 bytes of storage, known 24"),
+        ("order", described(relu())._replace(ordered=True), "torch.use_deterministic_algorithms is on"),
     ],
 )
 def test_a_difference_is_named(kind, window, text):
