@@ -517,6 +517,11 @@ cl_int set_arg(cl_kernel kernel, cl_uint index, const lazy_arg& arg) {
   switch (arg.kind) {
     case LAZY_ARG_BUFFER: {
       if (arg.mem->pointer) return cl.clSetKernelArgSVMPointer(kernel, index, arg.mem->pointer + arg.offset);
+      // NVIDIA's driver takes a buffer's address for one of shared virtual memory; with sub-buffers the chip check died.
+      const auto address = reinterpret_cast<const void*>(arg.mem->address + arg.offset);
+      if (arg.mem->address && arg.offset && cl.clSetKernelArgSVMPointer &&
+          cl.clSetKernelArgSVMPointer(kernel, index, address) == CL_SUCCESS)
+        return CL_SUCCESS;
       cl_mem buffer;
       const cl_int code = buffer_at(arg.mem, arg.offset, &buffer);
       return code == CL_SUCCESS ? cl.clSetKernelArg(kernel, index, sizeof(buffer), &buffer) : code;
