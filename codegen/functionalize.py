@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import torch
@@ -481,7 +480,7 @@ def found_below(index: Value) -> float:
         return node.inputs[0].shape[node.attrs["dim"]]
     if node.op == "nonzero":
         return max(node.inputs[0].shape)
-    return index.shape[0] if node.op == "iota" else math.inf
+    return index.shape[0] if node.op == "iota" else inf
 
 
 def drop_dead(graph: Graph) -> None:

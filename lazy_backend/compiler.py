@@ -3,7 +3,7 @@
 The window arrives as plain objects (written by csrc/module.cpp):
 
     {"device": int, "nodes": [(op name, args, outs, seed, user line)], "slots": [(nbytes, alive, had data)],
-     "scalars": [value, ..]}
+     "scalars": [value, ..], "ordered": whether torch.use_deterministic_algorithms was on}
 
 An argument is None, a Python number, a list of arguments, or a tagged tuple: ("tensor", slot, dtype, sizes, strides,
 offset), ("scalar", index, kind), ("host_scalar", dtype, wrapped, scalar), ("enum", number), ("device", index).
@@ -45,8 +45,9 @@ from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
 from lazy_backend.kernels import Asked, NoCompile, described, library_handle
+from lazy_backend.numbering import numbers
 from lazy_backend.reports import compiles, explain, profile
-from lazy_backend.sized import Untraceable, numbers
+from lazy_backend.sized import Untraceable
 from lazy_backend.uncollected import uncollected
 from lazy_backend.variants import MIN_RUNS, Family, Variant
 from ops_core import sizes

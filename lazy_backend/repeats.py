@@ -8,9 +8,12 @@ What is learned of a node serves later windows, which begin and end elsewhere in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+from codegen.functionalize import tensors
+from lazy_backend.numbering import node_numbers
 
 # So many sizes with one weight in a window are taken for sizes that vary: one kernel for all is built sooner, but a
 # network with a head for four levels, which never differ, is up to a tenth faster with constants.
@@ -24,7 +27,7 @@ MAX_KINDS = 1024
 
 class _Node(NamedTuple):
     """A node by what its repetitions share (kind: the op, and the kinds of its arguments and results), and its numbers
-    in the order of `lazy_backend.sized`. still: (which tensor argument, slot, view) of what was there before."""
+    in the order of `lazy_backend.numbering`. still: (which tensor argument, slot, view) of what was there before."""
 
     kind: tuple
     numbers: list[int]
@@ -50,7 +53,7 @@ _met: dict[tuple, list[_Met]] = {}
 
 
 def other_sizes(source: Mapping[str, Any]) -> list[int] | None:
-    """The window's numbers, as `sized.numbers`, if the parts of which other sizes are known had those."""
+    """The window's numbers, as `numbering.numbers`, if the parts of which other sizes are known had those."""
     learn(source)
     if not _met or any(node[0] in UNTRACED for node in source["nodes"]):
         return None
@@ -74,7 +77,7 @@ def forget() -> None:
 
 def learn(source: Mapping[str, Any]) -> None:
     """Remembers the nodes of parts that the window repeats, if it does with many sizes."""
-    used = Counter((node[0], slot) for node in source["nodes"] for _, slot, *_ in _tensors(node[1]))
+    used = Counter((node[0], slot) for node in source["nodes"] for _, slot, *_ in tensors(node[1]))
     if not any(n >= FEWEST and source["slots"][slot][2] for (_, slot), n in used.items()):
         return  # as most windows
     nodes = [_node(node, source["slots"]) for node in source["nodes"]]
@@ -105,19 +108,11 @@ def _remember(node: _Node, other: _Node, nbytes: list[int]) -> None:
 
 def _node(node: tuple, slots: list[tuple]) -> _Node:
     op, args, outs, _, _ = node
-    taken, given = list(_tensors(args)), list(_tensors(outs))
-    numbers = [*_numbers(args), *(n for _, _, _, sizes, strides, _ in given for n in (*sizes, *strides))]
+    taken, given = list(tensors(args)), list(tensors(outs))
     still = [(at, slot, *view) for at, (_, slot, _, *view) in enumerate(taken) if slots[slot][2]]
-    tensors = [*taken, *given]
-    return _Node((op, _kind(args), _kind(outs)), numbers, [t[3] for t in tensors], [t[1] for t in tensors], still)
-
-
-def _tensors(x: Any) -> Iterator[tuple]:
-    if isinstance(x, list):
-        for y in x:
-            yield from _tensors(y)
-    elif isinstance(x, tuple) and x[0] == "tensor":
-        yield x
+    every = [*taken, *given]
+    sizes, places = [t[3] for t in every], [t[1] for t in every]
+    return _Node((op, _kind(args), _kind(outs)), node_numbers(node), sizes, places, still)
 
 
 def _kind(x: Any) -> Any:
@@ -131,14 +126,3 @@ def _kind(x: Any) -> Any:
         case ("host_scalar", dtype, wrapped, (_, _, kind)):
             return "scalar", dtype, wrapped, kind
     return int if type(x) is int else x
-
-
-def _numbers(x: Any) -> Iterator[int]:
-    match x:
-        case list():
-            for y in x:
-                yield from _numbers(y)
-        case ("tensor", _, _, sizes, strides, offset):
-            yield from (*sizes, *strides, offset)
-        case _ if type(x) is int:
-            yield x

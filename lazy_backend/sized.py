@@ -20,6 +20,7 @@ from typing import Any
 
 from codegen.functionalize import Window
 from lazy_backend.driver import abi
+from lazy_backend.numbering import Numbers, numbers, renumbered
 from lazy_backend.repeats import other_sizes
 from ops_core.sizes import Tape, Traced, tracing
 from ops_core.untraced import untraced
@@ -38,47 +39,8 @@ MAX_SEEN = 4
 # One number is another times, or plus, this much at most.
 MAX_FACTOR, MAX_OFFSET = 1 << 16, 8
 
-Numbers = list[int]
-
-
 class Untraceable(Exception):
     """The plan has parts whose numbers cannot be expressions."""
-
-
-def renumbered(source: Mapping[str, Any], put: Callable[[Any], Any]) -> dict[str, Any]:
-    """The window with `put(n)` for each number n that its structure leaves open, in the order in which the recorder
-    keeps them (csrc/window.h): sizes, strides, offsets and ints of the nodes, then the bytes of the slots."""
-
-    def argument(x: Any) -> Any:
-        match x:
-            case list():
-                return [argument(y) for y in x]
-            case ("tensor", slot, dtype, sizes, strides, offset):
-                return ("tensor", slot, dtype, each(sizes), each(strides), put(offset))
-        return put(x) if type(x) is int else x
-
-    def result(x: Any) -> Any:
-        if x is None:
-            return None
-        _, slot, dtype, sizes, strides, _ = x
-        return ("tensor", slot, dtype, each(sizes), each(strides), 0)
-
-    def each(ints: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple([put(n) for n in ints])
-
-    nodes = [
-        (op, [argument(x) for x in args], [result(x) for x in outs], seed, line)
-        for op, args, outs, seed, line in source["nodes"]
-    ]
-    slots = [(put(nbytes), alive, had_data) for nbytes, alive, had_data in source["slots"]]
-    return {**source, "nodes": nodes, "slots": slots}
-
-
-def numbers(source: Mapping[str, Any]) -> Numbers:
-    """All that a window has beside its structure."""
-    found: Numbers = []
-    renumbered(source, found.append)
-    return found
 
 
 class Trace:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lazy_backend import repeats
-from lazy_backend.sized import numbers, renumbered
+from lazy_backend.numbering import numbers, renumbered
 from tests.archive.test_archive import ROOT
 
 WIDTH, FLOAT = 16, 6

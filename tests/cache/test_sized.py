@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from lazy_backend.compiler import library
-from lazy_backend.sized import Traces, numbers, renumbered
+from lazy_backend.numbering import numbers, renumbered
+from lazy_backend.sized import Traces
 
 WIDTH, HEADS, WORDS, LONGEST = 16, 2, 32, 40
 MADE = ("plans_compiled", "kernels_built", "ops_interpreted", "host_ops")
@@ -207,7 +208,7 @@ def test_a_trace_is_believed_when_another_foretells_its_plan():
 
     def source(n, m):
         return {"device": 0, "nodes": [("op", [("tensor", 0, 6, (n, m), (m, 1), 0)], [], None, "")],
-                "slots": [(4 * n * m, True, True)], "scalars": []}  # fmt: skip
+                "slots": [(4 * n * m, True, True)], "scalars": [], "ordered": False}  # fmt: skip
 
     def compile(window):
         n, m = window.nodes[0].args[0][3]
@@ -233,7 +234,7 @@ def test_a_trace_is_believed_when_another_foretells_its_plan():
 
 def test_traces_that_disagree_are_given_up():
     def source(n):
-        return {"device": 0, "nodes": [("op", [n], [], None, "")], "slots": [], "scalars": []}
+        return {"device": 0, "nodes": [("op", [n], [], None, "")], "slots": [], "scalars": [], "ordered": False}
 
     def compile(window):
         hidden = int.__add__(window.nodes[0].args[0], 0)  # a number that leaves the tape
@@ -250,7 +251,7 @@ def test_a_trace_holds_for_the_numbers_that_two_traces_agreed_about():
     """A number that leaves the tape and was the same in both may be another's reason for a plan of another kind."""
 
     def source(n, turns):
-        return {"device": 0, "nodes": [("op", [n, turns], [], None, "")], "slots": [], "scalars": []}
+        return {"device": 0, "nodes": [("op", [n, turns], [], None, "")], "slots": [], "scalars": [], "ordered": False}
 
     def compile(window):
         n, turns = window.nodes[0].args
