@@ -39,6 +39,7 @@ MAX_SEEN = 4
 # One number is another times, or plus, this much at most.
 MAX_FACTOR, MAX_OFFSET = 1 << 16, 8
 
+
 class Untraceable(Exception):
     """The plan has parts whose numbers cannot be expressions."""
 
