@@ -61,8 +61,9 @@ def vectors() -> list[str]:
 #
 # Intel's compiler makes the bounds of its loops over work items of what a kernel compares its number with, and where
 # numbers become pointers before takes one kernel's for another's in the program (2026.22, "sycl-kernel-wg-loop-bound":
-# of three merges of sorted runs one wrote its values elsewhere). It is not to know which number that is, but in kernels
-# whose work items meet, which it cannot compile without (a barrier and local memory: SIGSEGV) and no CPU's schedule has.
+# of three merges of sorted runs one wrote its values elsewhere). It is not to know which number that is, but in
+# kernels whose work items meet, which it cannot compile without (a barrier and local memory: SIGSEGV), and which no
+# schedule for a CPU has.
 SCOPE = (
     "#if defined(__clang__) && defined(LAZY_ON_CPU)",
     "#define ENTER(label) if (0) goto label;",
