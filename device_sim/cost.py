@@ -45,7 +45,7 @@ _OPERATOR = re.compile(r" (?:[-+*/<>|&^?]|[<>=!]=) ")
 _PAGE = 4096  # bytes; accesses further apart than this cost a translation each, and nothing fetches them ahead
 
 
-_IDS = re.compile(r"get_(global|local|group)_id\((\d)\)")
+_IDS = re.compile(r"(?:get_(global|local|group)_id|GLOBAL_ID)\((\d)\)")
 _SIZES = re.compile(r"\b(global|local)\[(\d)\]")
 _FLOATS = {"float": "f32", "double": "f64", "half": "f16"}
 
@@ -192,7 +192,7 @@ class _Walk:
         kind, dimension = match.groups()
         if kind == "local" or dimension != "0":
             return "0"
-        return str(self.group * (self.sizes["local"][0] if kind == "global" else 1))
+        return str(self.group * (1 if kind == "group" else self.sizes["local"][0]))
 
     def _compared(self, text: str) -> int | None:
         """Whether a comparison of two known numbers holds."""
@@ -207,7 +207,7 @@ class _Walk:
         names = (self.depends.get(name, frozenset()) for name in _NAME.findall(text))
         ids: set[str] = set()
         for kind, d in _IDS.findall(text):
-            ids |= {f"group{d}", f"local{d}"} if kind == "global" else {f"{kind}{d}"}
+            ids |= {f"group{d}", f"local{d}"} if kind in ("global", "") else {f"{kind}{d}"}
         return frozenset(ids).union(*names)
 
     def _line(self, line: str) -> None:

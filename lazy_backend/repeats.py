@@ -8,11 +8,10 @@ What is learned of a node serves later windows, which begin and end elsewhere in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from codegen.functionalize import tensors
 from lazy_backend.numbering import node_numbers
 
 # So many sizes with one weight in a window are taken for sizes that vary: one kernel for all is built sooner, but a
@@ -77,7 +76,7 @@ def forget() -> None:
 
 def learn(source: Mapping[str, Any]) -> None:
     """Remembers the nodes of parts that the window repeats, if it does with many sizes."""
-    used = Counter((node[0], slot) for node in source["nodes"] for _, slot, *_ in tensors(node[1]))
+    used = Counter((node[0], slot) for node in source["nodes"] for _, slot, *_ in _tensors(node[1]))
     if not any(n >= FEWEST and source["slots"][slot][2] for (_, slot), n in used.items()):
         return  # as most windows
     nodes = [_node(node, source["slots"]) for node in source["nodes"]]
@@ -108,11 +107,20 @@ def _remember(node: _Node, other: _Node, nbytes: list[int]) -> None:
 
 def _node(node: tuple, slots: list[tuple]) -> _Node:
     op, args, outs, _, _ = node
-    taken, given = list(tensors(args)), list(tensors(outs))
+    taken, given = list(_tensors(args)), list(_tensors(outs))
     still = [(at, slot, *view) for at, (_, slot, _, *view) in enumerate(taken) if slots[slot][2]]
     every = [*taken, *given]
     sizes, places = [t[3] for t in every], [t[1] for t in every]
     return _Node((op, _kind(args), _kind(outs)), node_numbers(node), sizes, places, still)
+
+
+def _tensors(x: Any) -> Iterator[tuple]:
+    """As `codegen.functionalize.tensors`, which a run from an archive goes without."""
+    if isinstance(x, list):
+        for y in x:
+            yield from _tensors(y)
+    elif isinstance(x, tuple) and x[0] == "tensor":
+        yield x
 
 
 def _kind(x: Any) -> Any:
