@@ -56,24 +56,28 @@ def vectors() -> list[str]:
     return ["#if defined(__clang__) && defined(LAZY_ON_CPU)", *AS_ELEMENTS, "#else", *lines, *AS_THEY_LIE, "#endif"]
 
 
-# A variable that a jump passes by has no marks of its lifetime, which Intel's compiler takes for calls (as above, and
-# each of several passes asks anew): the 47 programs take 3.4 s in place of 3.8. The jump itself is never compiled.
-#
 # Intel's compiler makes the bounds of its loops over work items of what a kernel compares its number with, and where
 # numbers become pointers before takes one kernel's for another's in the program (2026.22, "sycl-kernel-wg-loop-bound":
 # of three merges of sorted runs one wrote its values elsewhere). It is not to know which number that is, but in
 # kernels whose work items meet, which it cannot compile without (a barrier and local memory: SIGSEGV), and which no
 # schedule for a CPU has.
+IDS = (
+    "#if defined(__clang__) && defined(LAZY_HIDDEN_IDS)",
+    '#define GLOBAL_ID(d) ({ size_t id = get_global_id(d); __asm__("" : "+r"(id)); id; })',
+    "#else",
+    "#define GLOBAL_ID(d) get_global_id(d)",
+    "#endif",
+)
+# A variable that a jump passes by has no marks of its lifetime, which Intel's compiler takes for calls (as above, and
+# each of several passes asks anew): the 47 programs take 3.4 s in place of 3.8. The jump itself is never compiled.
 SCOPE = (
     "#if defined(__clang__) && defined(LAZY_ON_CPU)",
     "#define ENTER(label) if (0) goto label;",
     "#define LEAVE(label) label:;",
     "#define ROLLED __attribute__((opencl_unroll_hint(1)))",
     '#define OPAQUE(x) ({ __typeof__(x) same = x; __asm__("" : "+r"(same)); same; })',
-    "#define GLOBAL_ID(d) OPAQUE(get_global_id(d))",
     "#else",
     "#define OPAQUE(x) x",
-    "#define GLOBAL_ID(d) get_global_id(d)",
     "#define ENTER(label)",
     "#define LEAVE(label)",
     "#define ROLLED",
@@ -112,7 +116,7 @@ def shuffles() -> list[str]:
 
 def header() -> str:
     """Contraction off, so that each operation rounds; C99 names of scalar float32 functions; vector conversion."""
-    lines = ["#pragma OPENCL FP_CONTRACT OFF", *INT64_ATOMICS, *WHOLE, *vectors(), *SCOPE, *shuffles()]
+    lines = ["#pragma OPENCL FP_CONTRACT OFF", *INT64_ATOMICS, *WHOLE, *vectors(), *SCOPE, *IDS, *shuffles()]
     lines += ["#define fmodf fmod", "#ifdef __clang__", "#define CONVERT(x, type) __builtin_convertvector(x, type)"]
     # Not the language's prefetch, which Intel's runtime makes nothing of (layer norm as slow as without).
     lines += ["#define PREFETCH(at) __builtin_prefetch(at)", '#define SEPARATE __asm__ volatile("" ::: "memory")']

@@ -128,7 +128,6 @@ def driver() -> str:
     if not best:
         raise Unsupported(reason)
     as_gpu = os.environ.get("LAZY_OPENCL_AS") == "gpu"
-    # Not numbers: their kernels need what dialects/opencl.py has for CPUs (GLOBAL_ID).
     wanted = os.environ.get("LAZY_OPENCL_MEMORY", "coarse" if as_gpu else "")
     if wanted not in MEMORY:
         raise Unsupported(f"LAZY_OPENCL_MEMORY is {wanted!r}; it must be one of {', '.join(filter(None, MEMORY))}")

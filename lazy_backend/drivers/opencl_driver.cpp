@@ -136,6 +136,8 @@ std::string build_options(cl_device_id device, bool is_cpu) {
     options += " -cl-fp32-correctly-rounded-divide-sqrt";
   }
   if (is_cpu) options += " -DLAZY_ON_CPU";  // for generated kernels
+  // What GLOBAL_ID works around is a CPU's compiler, whatever its device says of itself.
+  if (info<cl_bitfield>(device, CL_DEVICE_TYPE) & CL_DEVICE_TYPE_CPU) options += " -DLAZY_HIDDEN_IDS";
   return options;
 }
 

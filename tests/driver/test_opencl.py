@@ -149,6 +149,24 @@ def test_generated_kernels_and_the_users_own_run_with_every_memory(memory, found
     assert done.stdout.strip() == found
 
 
+SORTS = """
+import torch
+x = torch.stack([torch.randperm(200) for _ in range(3)]).float()
+y = x.to("lazy")
+places = [(k, largest) for k in (1, 7, 64, 100, 200) for largest in (True, False)]
+made = [y.topk(k, largest=largest) for k, largest in places]
+for (k, largest), (values, at) in zip(places, made):
+    want = x.topk(k, largest=largest)
+    assert torch.equal(values.cpu(), want.values) and torch.equal(at.cpu(), want.indices), (k, largest)
+"""
+
+
+def test_kernels_of_one_program_are_not_mixed_up(tmp_path):
+    """Merges of sorted runs, for sizes that vary and for one size, up and down, given numbers (see GLOBAL_ID)."""
+    env = {**os.environ, "LAZY_OPENCL_AS": "gpu", "LAZY_OPENCL_MEMORY": "addresses", "LAZY_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", SORTS], env=env | {"LAZY_DRIVER": "opencl"}, check=True, timeout=300)
+
+
 @pytest.fixture(scope="module")
 def device():
     from lazy_backend.driver import discovery
