@@ -145,6 +145,8 @@ class Lowering:
         if fn == "convert" and (param := _parameter(node.inputs[0])) is not None and out.dtype in _SCALARS:
             return self.program.scalar(param, out.dtype)
         args = tuple(self.value(v, index, guard) for v in node.inputs)
+        if fn == "exp" and out.dtype == "f32" and node.attrs.get("softmax"):
+            fn = "softmax_exp"
         if fn == "convert" and self.program.instrs[args[0]].dtype == out.dtype:
             return args[0]
         return self.program.map(fn, out.dtype, *args)
@@ -161,8 +163,9 @@ class Lowering:
             body = self.value(node.inputs[0], index)
             position = linear((index[d] for d in node.attrs["dims"]), (1,) * len(node.attrs["dims"]))
             dtype = node.inputs[0].dtype
+            op = "softmax_max" if node.op == "amax" and node.attrs.get("softmax") else node.op
             self.program.reductions.append(
-                Reduction(node.op, body, dtype, position if node.op.startswith("arg") else Expr())
+                Reduction(op, body, dtype, position if node.op.startswith("arg") else Expr())
             )
             number = len(self.program.reductions) - 1
             self._accumulators[value] = self.program.emit("acc", value.dtype, (), (number,))

@@ -205,13 +205,13 @@ class Arr:
         return emit("pad", (out, fill), shape, self.dtype, low=low, high=high)
 
     # reductions
-    def reduce(self, op: str, ds: int | Sequence[int] | None = None, keepdim: bool = False) -> Arr:
-        """`sum`, `prod`, `amax`, `amin` over `ds` (None: all)."""
+    def reduce(self, op: str, ds: int | Sequence[int] | None = None, keepdim: bool = False, **attrs: bool) -> Arr:
+        """`sum`, `prod`, `amax`, `amin` over `ds` (None: all). attrs: what else the node says."""
         dims = self.dims(ds)
         if not dims:
             return self
         kept = tuple(n for d, n in enumerate(self.shape) if d not in dims)
-        out = emit(op, (self,), kept, self.dtype, dims=dims)
+        out = emit(op, (self,), kept, self.dtype, dims=dims, **attrs)
         return out.reshape(*(1 if d in dims else n for d, n in enumerate(self.shape))) if keepdim else out
 
     def sum(self, ds: int | Sequence[int] | None = None, keepdim: bool = False) -> Arr:
@@ -375,8 +375,8 @@ def broadcast(*xs: Arr) -> tuple[Arr, ...]:
 _RESULT_BOOL = frozenset(name for name, fn in SCALARS.items() if fn.result == "bool")
 
 
-def map_(fn: str, *operands: Arr | Number) -> Arr:
-    """One scalar function on broadcast operands."""
+def map_(fn: str, *operands: Arr | Number, **attrs: bool) -> Arr:
+    """One scalar function on broadcast operands. attrs: what else the node says, as `softmax` (see the op table)."""
     arrays = [x for x in operands if isinstance(x, Arr)]
     shape = broadcast_shapes(*(x.shape for x in arrays))
     own = next((x for x in (operands[1:] if fn == "where" else operands) if isinstance(x, Arr)), arrays[0]).dtype
@@ -386,7 +386,7 @@ def map_(fn: str, *operands: Arr | Number) -> Arr:
     typed = inputs[1:] if fn == "where" else inputs
     if any(x.dtype != typed[0].dtype for x in typed):
         raise TypeError(f"{fn} on {[x.dtype for x in typed]}")
-    return emit("map", inputs, shape, "bool" if fn in _RESULT_BOOL else typed[0].dtype, fn=fn)
+    return emit("map", inputs, shape, "bool" if fn in _RESULT_BOOL else typed[0].dtype, fn=fn, **attrs)
 
 
 def full(shape: Sequence[int], value: Number, dtype: str) -> Arr:

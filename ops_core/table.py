@@ -54,7 +54,8 @@ TABLE = (
            "torch.scatter_reduce including self; reduce: set, add, mul, amax, amin"),
     CoreOp("sum", "reduction", "(x) {dims} -> T", "sum; half types accumulate in f32"),
     CoreOp("prod", "reduction", "(x) {dims} -> T", "product; half types accumulate in f32"),
-    CoreOp("amax", "reduction", "(x) {dims} -> T", "largest, nan wins; `or` for bool"),
+    CoreOp("amax", "reduction", "(x) {dims, softmax?} -> T",
+           "largest, nan wins; `or` for bool. softmax: a sum over exp(x - it) tells of nan, which may be lost here"),
     CoreOp("amin", "reduction", "(x) {dims} -> T", "smallest, nan wins; `and` for bool"),
     CoreOp("argmax", "reduction", "(x) {dims: one} -> i64", "first position of the largest, nan counts as largest"),
     CoreOp("argmin", "reduction", "(x) {dims: one} -> i64", "first position of the smallest, nan counts as smallest"),
@@ -75,7 +76,9 @@ TABLE = (
            "positions of the first `size` non-zeros, then -1"),
     CoreOp("rand_bits", "random", "(seed: i64[], offset: i64[]) {} -> u32[shape]",
            "Philox4x32-10: element i is lane i % 4 of counter offset + i // 4 under key seed"),
-    CoreOp("map", "elementwise", "(x...) {fn, to} -> T", "one scalar function; operands have the output's shape"),
+    CoreOp("map", "elementwise", "(x...) {fn, to, softmax?} -> T",
+           "one scalar function; operands have the output's shape. softmax: exp of what is at most 0, or nan; results "
+           "below 2^-125 may be 0"),
 )  # fmt: skip
 BY_NAME = {op.name: op for op in TABLE}
 STRUCTURAL = tuple(op.name for op in TABLE if op.name != "map")

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.blocks import VARYING_LANES, at_most, copy_block, lanes, store_row
+from codegen.kernels.reduction import larger
 from codegen.kernels.step import Step, Steps
 from codegen.mathlib.exponential import EXP2
-from codegen.mathlib.table import nearest, polynomial
+from codegen.mathlib.table import fma, nearest_power, polynomial
 from ops_core.sizes import multiple, varies
 
 # Queries of a work item: the copy of a block of keys is used this often. Half as many where that gives units less than
@@ -182,17 +183,11 @@ def fold(k: Builder, both: Callable[[V, V], V], vectors: Sequence[V]) -> V:
     return k.reduce(both, functools.reduce(both, vectors))
 
 
-def larger(a: V, b: V) -> V:
-    """One instruction, which may lose a NaN: its weight is NaN whatever the largest score is, and so is its row."""
-    return a.k.select(a > b, a, b)
-
-
 def power(k: Builder, x: V) -> V:
     """2^x for x <= 0, within 2 ulp; 0 below the normal numbers, where a weight no longer counts."""
-    whole, n = nearest(k, x, 1.0)
-    r = x - whole
-    mantissa = k.bitcast(k.map("fma", r, polynomial(k, r, EXP2), k.const(1.0, "f32", x.width)), "i32")
-    return k.select(x < -126.0, 0.0, k.bitcast(mantissa + (n << 23), "f32"))
+    n, power = nearest_power(k, x, 1.0)
+    r = x - n
+    return k.select(x < -126.0, 0.0, fma(k, r, polynomial(k, r, EXP2), 1.0) * power)
 
 
 def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:

@@ -11,7 +11,8 @@ import operator
 from typing import Any
 
 from codegen.builder import Builder, V
-from codegen.kernels.attention import LN_2, LOG2_E, AttentionSpec, column_offsets, larger, power, renamed, row_lanes
+from codegen.kernels.attention import LN_2, LOG2_E, AttentionSpec, column_offsets, power, renamed, row_lanes
+from codegen.kernels.reduction import larger
 from codegen.kernels.step import Step, Steps
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codegen.builder import Builder, V
 from codegen.mathlib.exponential import LN_2_HIGH, LN_2_LOW, clamp, log, reduce_exp, reduce_log, scale
-from codegen.mathlib.table import INF, NAN, copysign, define, fma, polynomial, power_of_two
+from codegen.mathlib.table import INF, NAN, copysign, define, fma, polynomial
 from codegen.mathlib.trigonometric import cos_core, sin_core
 
 PI = 3.141592653589793

@@ -62,6 +62,16 @@ def nearest(k: Builder, x: V, factor: float) -> tuple[V, V]:
     return shifted - high, k.bitcast(shifted, integer) - ((bias + fraction << fraction) + (1 << fraction - 1))
 
 
+def nearest_power(k: Builder, x: V, factor: float) -> tuple[V, V]:
+    """The f32 integer n nearest to x * factor, and 2^n, for -127 < n < 128. A NaN gives a NaN and any power.
+
+    As `nearest`, but what is added has the exponent's bias in its low bits, which are the power's exponent then.
+    """
+    high = 1.5 * 2.0**23 + 127
+    shifted = fma(k, x, factor, high)
+    return shifted - high, k.bitcast(k.bitcast(shifted, "i32") << 23, "f32")
+
+
 def power_of_two(k: Builder, n: V) -> V:
     """2^n for an i32 n from -126 to 127, or an i64 n from -1022 to 1023."""
     dtype = "f32" if n.dtype == "i32" else "f64"

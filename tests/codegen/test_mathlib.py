@@ -136,6 +136,19 @@ def test_special_values(place: str) -> None:
         assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all(), (fn, got, want)
 
 
+@pytest.mark.parametrize("width", [1, 8])
+@pytest.mark.parametrize("place", PLACES)
+def test_exponentials_of_a_softmax(place: str, width: int) -> None:
+    """as good as exp from -87 to 0; 0 below, NaN for any NaN"""
+    x = -np.concatenate([np.linspace(0, 87, QUICK), np.geomspace(1e-30, 1, QUICK)]).astype(np.float32)
+    exact = np.exp(x.astype(np.float64))
+    assert ulps(apply(place, "softmax_exp", x, width=width), exact).max() <= BOUNDS["exp"]
+    below = np.array([-87.1, -90, -104, -1e4, -3e38, -INF, -88, -1e10], np.float32)
+    assert not apply(place, "softmax_exp", below, width=width).any()
+    nans = np.array([0x7FC00000, 0x7FC00001, 0x7FC001FF, 0x7FFFFFFF, 0xFFC00000, 0xFFC00155, 0xFFFFFFFF, 0x7FC00100])
+    assert np.isnan(apply(place, "softmax_exp", nans.astype(np.uint32).view(np.float32), width=width)).all()
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_powers_as_in_ieee_754(place: str) -> None:
     values = (0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, INF, -INF, NAN, 1e10, 16777217.0)

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import lazy_backend
 
@@ -75,6 +76,41 @@ def test_special_values_through_unary_ops(agrees, op):
 def test_nan_in_reductions(agrees, op):
     values = torch.tensor([[1.0, NAN, 3.0], [INF, -INF, 2.0]])
     agrees(lambda device: getattr(torch, op)(values.to(device), dim=1))
+
+
+def with_nans(*shape):
+    """Numbers, with NaNs of several bit patterns in the last rows of each matrix, and infinities in the ones before."""
+    x = torch.linspace(-60, 60, shape[-2] * shape[-1]).sin().mul(50).repeat(*shape[:-2], 1, 1).view(*shape)
+    nans = torch.tensor([0x7FC00000, 0x7FC00001, 0x7FC00155, 0x7FFFFFFF], dtype=torch.int32).view(torch.float32)
+    x[..., -1, 0], x[..., -2, -1], x[..., -3, shape[-1] // 2] = nans[1:]
+    x[..., -4, :], x[..., -5, 1], x[..., -6, :] = nans[0], -INF, -INF
+    return x
+
+
+@pytest.mark.parametrize("n", [5, 64, 1000, 70000])
+def test_nan_is_everywhere_in_the_softmax_of_its_row(agrees, n):
+    def program(device):
+        x = with_nans(8, n).to(device)
+        return (
+            x.softmax(1),
+            x.log_softmax(1),
+            x.logsumexp(1),
+            x.softmax(0),
+            F.gelu(x).softmax(-1) + x,
+            x.double().softmax(1),
+        )
+
+    agrees(program)
+
+
+@pytest.mark.parametrize("queries", [1, 8, 150])
+def test_nan_is_everywhere_in_the_attention_of_its_query(agrees, queries):
+    def program(device):
+        q, k, v = torch.ones(1, 2, queries, 32), torch.ones(1, 2, 150, 32), torch.ones(1, 2, 150, 32)
+        q[0, 0, -1, 3] = k[0, 1, 7, 7] = with_nans(8, 5)[-1, 0]
+        return F.scaled_dot_product_attention(q.to(device), k.to(device), v.to(device))
+
+    agrees(program)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8], ids=str)
