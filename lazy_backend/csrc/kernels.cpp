@@ -214,6 +214,7 @@ void resize_storage(c10::StorageImpl& storage, uint64_t bytes) {
 
 void register_ops() {
   c10::SetAllocator(c10::DeviceType::PrivateUse1, deferred_allocator());
+  record_unboxed();
   record_structured_faces();
 }
 

@@ -43,6 +43,15 @@ void mark_host(const std::string& name);
 
 // The boxed kernels.
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// What an op gave; nothing in place of an argument that it returns.
+using Results = c10::SmallVector<c10::IValue, 4>;
+// Adds the op to its window. False, and nothing was done: it is the host's.
+bool record_node(OpEntry& op, c10::IValue* args, Results& results);
+// As `record`, of arguments that stay the caller's.
+Results record_borrowed(OpEntry& op, c10::IValue* args);
+// Registers the commonest ops with kernels that are not boxed.
+void record_unboxed();
 void run_on_host(OpEntry& entry, torch::jit::Stack* stack);  // the CPU fallback: waits, runs, wraps
 
 // Runs an op on CPU tensors that share (or copy, where memory is not host visible) the memory

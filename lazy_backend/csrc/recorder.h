@@ -12,7 +12,7 @@ namespace lazy {
 // Adds one node: patches the buffers' slot numbers into `code`, extends the window's key,
 // and cuts where a window must end. Any thread.
 void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std::vector<int64_t>& dims,
-            const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars);
+            const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars, const Keys& keys);
 
 const std::string& interned_string(int64_t id);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "causes.h"
 #include "executor.h"
@@ -24,6 +25,18 @@ struct Recorder {
   uint64_t next_serial = 1;
   uint64_t rolling = 0;  // hash of the last 16 ops: 4 bits leave at the top with each
   std::vector<Job>* captured = nullptr;
+  struct {
+    size_t nodes = 0, code = 0, dims = 0, slots = 0;
+  } last;  // how long the last window's streams were: the next one is often alike
+
+  void open_window(int device) {
+    window = std::make_unique<Window>(device, next_serial++);
+    window->nodes.reserve(last.nodes);
+    window->code.reserve(last.code);
+    window->dims.reserve(last.dims);
+    window->slots.reserve(last.slots);
+    window->had_data.reserve(last.slots);
+  }
 };
 Recorder& recorder(int device) {
   static std::array<Recorder, 64> recorders;
@@ -106,6 +119,7 @@ uint64_t submit_window(Recorder& r, Cut cause) {
     window.slots[i]->has_data = true;
   }
   job.key = key;
+  r.last = {window.nodes.size(), window.code.size(), window.dims.size(), n};
   job.window = std::move(r.window);
   auto& s = stats();
   s.windows++;
@@ -119,13 +133,17 @@ void submit_fills(Recorder& r) {
   auto rest = std::move(r.window);
   auto& w = *rest;
   const auto& end = w.before_fills;
-  r.window = std::make_unique<Window>(w.device, r.next_serial++);
+  r.open_window(w.device);
   for (size_t i = end.nodes; i < w.nodes.size(); ++i) {
     const Node &node = w.nodes[i], *next = i + 1 < w.nodes.size() ? &node + 1 : nullptr;
     std::vector<int64_t> code(w.code.begin() + node.code, next ? w.code.begin() + next->code : w.code.end());
-    code[kFilled] = r.window->slot_of(w.slots[static_cast<size_t>(code[kFilled])].get(), node.frame);
-    r.window->add(*node.op, node.frame, code, {w.dims.begin() + node.dims, next ? w.dims.begin() + next->dims : w.dims.end()},
-                  {w.scalars.begin() + node.scalars, next ? w.scalars.begin() + next->scalars : w.scalars.end()});
+    const std::vector<int64_t> dims(w.dims.begin() + node.dims, next ? w.dims.begin() + next->dims : w.dims.end());
+    const auto slot = static_cast<size_t>(std::exchange(code[kFilled], kUnpatched));
+    Keys keys;
+    keys.code.mix(code);
+    keys.dims.mix(dims);
+    code[kFilled] = r.window->slot_of(w.slots[slot].get(), node.frame);
+    r.window->add(*node.op, node.frame, code, dims, {w.scalars.begin() + node.scalars, next ? w.scalars.begin() + next->scalars : w.scalars.end()}, keys);
   }
   submit_window(r, Cut::kContent);
   r.rolling = end.rolling;
@@ -169,6 +187,7 @@ const char* cut_name(Cut cause) {
 void set_window_length(uint64_t ops) { window_ops = std::max<uint64_t>(ops, 1); }
 uint64_t window_length() { return window_ops; }
 
+// Slots are part of the structure in the order in which ops name them.
 uint32_t Window::slot_of(Buffer* buffer, const Frame& frame) {
   if (buffer->window != serial) {
     buffer->window = serial;
@@ -182,6 +201,7 @@ uint32_t Window::slot_of(Buffer* buffer, const Frame& frame) {
       buffer->born = frame;
     }
   }
+  structure.mix(buffer->slot);
   return buffer->slot;
 }
 
@@ -211,20 +231,20 @@ Hash Window::sizes_but(const std::vector<uint32_t>& others) const {
 }
 
 void Window::add(const OpEntry& op, const Frame& frame, const std::vector<int64_t>& its_code, const std::vector<int64_t>& its_dims,
-                 const std::vector<uint64_t>& its_scalars) {
+                 const std::vector<uint64_t>& its_scalars, const Keys& keys) {
   nodes.push_back({&op, static_cast<uint32_t>(code.size()), static_cast<uint32_t>(dims.size()), static_cast<uint32_t>(scalars.size()), frame});
   code.insert(code.end(), its_code.begin(), its_code.end());
   dims.insert(dims.end(), its_dims.begin(), its_dims.end());
   scalars.insert(scalars.end(), its_scalars.begin(), its_scalars.end());
-  for (int64_t v : its_code) structure.mix(static_cast<uint64_t>(v));
-  for (int64_t v : its_dims) sizes.mix(static_cast<uint64_t>(v));
+  structure.mix(keys.code);
+  sizes.mix(keys.dims);
 }
 
 // What makes the structure of a window one that is ordered.
 constexpr uint64_t kOrdered = 0x0DE7ED;
 
 void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std::vector<int64_t>& dims,
-            const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars) {
+            const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars, const Keys& keys) {
   const Frame frame = current_frame();
   auto& r = recorder(device);
   Cut cause = Cut::kCount;  // none
@@ -238,7 +258,7 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
     }
     if (r.window && r.window->boundary.complete && !r.window->fills) submit_window(r, cause = Cut::kContent);
     if (!r.window) {
-      r.window = std::make_unique<Window>(device, r.next_serial++);
+      r.open_window(device);
       r.window->boundary.before = r.rolling;
     }
     auto& w = *r.window;
@@ -250,7 +270,7 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
       w.structure.mix(kOrdered);
     }
     for (const auto& [position, buffer] : slots) code[position] = w.slot_of(buffer, frame);
-    w.add(op, frame, code, dims, scalars);
+    w.add(op, frame, code, dims, scalars, keys);
     stats().ops.fetch_add(1, std::memory_order_relaxed);
     r.rolling = (r.rolling << 4) + op.digest;
     // A window that is complete ends with the next op: what its last ops leave is often dead by then.

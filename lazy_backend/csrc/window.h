@@ -45,6 +45,14 @@ struct Hash {
     b = (b + v) * 0xC2B2AE3D27D4EB4Full;
     b ^= b >> 31;
   }
+  void mix(const Hash& o) {
+    mix(o.a);
+    mix(o.b);
+  }
+  // The numbers from `first` on.
+  void mix(const std::vector<int64_t>& values, size_t first = 0) {
+    for (size_t i = first; i < values.size(); ++i) mix(static_cast<uint64_t>(values[i]));
+  }
   bool operator==(const Hash& o) const { return a == o.a && b == o.b; }
 };
 struct HashHash {
@@ -52,6 +60,14 @@ struct HashHash {
 };
 
 struct OpEntry;
+
+constexpr int64_t kUnpatched = 0;  // in `code`: a slot number is filled in when the window is known
+
+// Of an op's streams, without the numbers of its slots: what the recorder looks up is also what a window is known by, so
+// that they are hashed once.
+struct Keys {
+  Hash code, dims;
+};
 
 struct Node {
   const OpEntry* op;
@@ -92,7 +108,7 @@ struct Window {
   } before_fills = {};
 
   void add(const OpEntry& op, const Frame& frame, const std::vector<int64_t>& code, const std::vector<int64_t>& dims,
-           const std::vector<uint64_t>& scalars);
+           const std::vector<uint64_t>& scalars, const Keys& keys);
   uint32_t slot_of(Buffer* buffer, const Frame& frame);
   std::vector<uint32_t> slots_of(size_t node) const;         // that the node reads or writes
   Hash sizes_but(const std::vector<uint32_t>& nodes) const;  // of all other nodes, and of what they touch
