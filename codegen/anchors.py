@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from codegen import linalg
 from codegen.builder import Builder, V
 from codegen.emit import declare, registers
-from codegen.kernels.blocks import access
+from codegen.kernels.blocks import access, lanes
 from codegen.kernels.contraction import Operand, Output, Term
 from codegen.kernels.conv import ConvSpec, Tensor, convolution
 from codegen.kernels.matmul import MatmulSpec, Tile, rivals, transposed
@@ -164,7 +164,8 @@ def _operand(source: Source, batch: Sequence[int], caps: Any, along: int) -> Ope
 
     def bind(k: Builder) -> Callable[..., V]:
         arguments = declare(k, source.program)
-        read = source.bind(k, arguments)
+        width = lanes(caps, BY_NAME[source.dtype].bytes, source.shape[-1]) if source.program.reductions else 1
+        read = source.bind(k, arguments, width)
         read_in_runs = in_runs.bind(k, arguments) if in_runs else None
 
         def load(z: V, i: Term | int, j: Term | int, width: int = 1) -> V:

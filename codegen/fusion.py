@@ -189,11 +189,11 @@ class Fusion:
                     if prod(view.inputs[0].shape) != prod(view.outputs[0].shape):
                         return None
                     index = operand_index(view, index)
-                self._change(group, shape, index)
+                self.change(group, shape, index)
                 return identity(space(shape))
         return None
 
-    def _change(self, group: Group, domain: tuple[int, ...], index: Index) -> None:
+    def change(self, group: Group, domain: tuple[int, ...], index: Index) -> None:
         """Rewrite the group over `domain`; index: the old variables in terms of the new."""
         env = dict(zip(group.vars, index, strict=True))
         group.index = {v: tuple(e.subs(env) for e in i) for v, i in group.index.items()}

@@ -96,6 +96,7 @@ class Group:
     stores: dict[Node, Index] = field(default_factory=dict)
     at: dict[Node, Index] = field(default_factory=dict)  # reductions -> the index of their operand
     weight: int = 0
+    rows: Group | None = None  # statistics of the rows of a product's first operand, computed in its kernel
 
     @property
     def vars(self) -> tuple[Var, ...]:

@@ -61,8 +61,8 @@ def lower_operands(fusion: Fusion, group: Group, locations: Mapping[Value, Locat
     """What the group's anchor reads, each with a program of its own."""
     assert group.anchor
     sources = []
-    for value in group.anchor.inputs:
-        program = Program(space(value.shape))
+    for number, value in enumerate(group.anchor.inputs):
+        program = Program(space(value.shape), group.rows.reduced if group.rows and not number else frozenset())
         root = Lowering(fusion, group, locations, program).value(value, identity(program.vars))
         program.roots = [root]
         sources.append(Source(program, value.shape))
@@ -123,6 +123,8 @@ class Lowering:
             return self.value(node.inputs[0], operand_index(node, index), guard)
         if node.op in _LEAVES:
             return _LEAVES[node.op](self, node, index, guard)
+        if (rows := self.group.rows) and self.fusion.owner[value] is rows:
+            return Lowering(self.fusion, rows, self.locations, self.program).value(value, index)
         if self.fusion.owner[value] is not self.group and value in self.group.reads:
             return self.load(self.locations[value], value, index, guard)
         if node is self.group.anchor:

@@ -23,6 +23,7 @@ from codegen.loops import Program
 from codegen.lowering import Location, lower, lower_copy, lower_operands, lower_result
 from codegen.memory import apart, pieces
 from codegen.plan import Arg, CoreCall, KernelSource, Launch, Life, Plan, SlotInfo, TensorRef
+from codegen.prologues import take_rows
 from codegen.regroup import regroup
 from codegen.rewrite import rewrite
 from codegen.unrolling import unrolled
@@ -86,6 +87,7 @@ def plan(
     graph = rewrite(graph, caps, extern)
     fusion = Fusion(graph, caps.max_kernel_args // 2, lambda node: composite(node) or extern(node))
     regroup(fusion)
+    take_rows(fusion, graph, caps)
     return _Scheduler(fusion, caps, permuted(graph), tiles, made).plan()
 
 

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import gcd
 
-from codegen.builder import Builder, V
-from codegen.emit import Arguments, Emitter, lane_step, needs
+from codegen.builder import Buf, Builder, V
+from codegen.emit import Arguments, Emitter, lane_step, needs, registers
 from codegen.groups import identity
 from codegen.index import Div, Expr, Mod, Var, contiguous, linear, variable
+from codegen.kernels import reduction
 from codegen.loops import Program, Store
 from ops_core.dtypes import BY_NAME
 from ops_core.sizes import varies
@@ -47,16 +48,42 @@ class Source:
         """The dtype of the value."""
         return self.program.instrs[self.root].dtype
 
-    def bind(self, k: Builder, arguments: Arguments | None = None) -> Read:
-        """Declare the arguments, unless they are. Returns read(index, along=None, width=1): the element at `index`, or
+    def bind(self, k: Builder, arguments: Arguments | None = None, lanes: int = 1) -> Read:
+        """Declare the arguments, unless they are, and compute the statistics of rows, if there are any, in vectors of
+        `lanes`. Returns read(index, along=None, width=1): the element at `index`, or
         a vector that runs along dim `along` from there."""
         emitter = Emitter(k, self.program, None, arguments)
+        statistics = self._statistics(k, emitter, lanes) if self.program.reductions else []
 
         def read(index: Sequence[V | int], along: int | None = None, width: int = 1) -> V:
             with at(emitter, self.vars, index, along, width):
+                emitter.accumulators = {n: k.load(kept, index[0]) for n, kept in enumerate(statistics)}
                 return k.broadcast(emitter.value(self.root), width)
 
         return read
+
+    def _statistics(self, k: Builder, emitter: Emitter, lanes: int) -> list[Buf]:
+        """The reductions over the last dim, of each of the rows (`codegen.prologues`)."""
+        (row, along), size = self.vars, self.shape[-1]
+        kept = [k.private(registers(r.dtype), row.size) for r in self.program.reductions]
+        with k.for_(0, row.size) as each:
+            emitter.accumulators = {}
+            for n, r in enumerate(self.program.reductions):
+                whole = size // lanes * lanes
+                total: list[V] = []
+                for lo, hi, width in ((0, whole, lanes), (whole, size, 1)):
+                    if lo == hi:
+                        continue
+                    start = reduction.start(k, r.fn, r.dtype, width)
+                    with k.for_(lo, hi, width, init=start) as loop:
+                        with at(emitter, (row, along), (each.iv, loop.iv), 1, width):
+                            value = k.broadcast(emitter.value(r.value), width)
+                        loop.yield_(*reduction.step(k, r.fn, loop.args, value, None))
+                    part = reduction.across(k, r.fn, loop.results)
+                    total = reduction.merge(k, r.fn, total, part) if total else part
+                emitter.accumulators[n] = k.round_to(total[0], r.dtype)
+                k.store(kept[n], each.iv, emitter.accumulators[n])
+        return kept
 
     @property
     def loads(self) -> bool:
