@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "arguments.h"
+#include "call.h"
 #include "causes.h"
 #include "executor.h"
-#include "recorder.h"
 #include "runtime.h"
 #include "copy.h"
 #include "stream.h"

@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/extension.h>
 
+#include "call.h"
 #include "causes.h"
 #include "copy.h"
 #include "executor.h"

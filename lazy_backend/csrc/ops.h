@@ -48,7 +48,7 @@ void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 using Results = c10::SmallVector<c10::IValue, 4>;
 // Adds the op to its window. False, and nothing was done: it is the host's.
 bool record_node(OpEntry& op, c10::IValue* args, Results& results);
-// As `record`, of arguments that stay the caller's.
+// As `record`, of arguments that stay the caller's; not for views, or ops whose indices may be on the host.
 Results record_borrowed(OpEntry& op, c10::IValue* args);
 // Registers the commonest ops with kernels that are not boxed.
 void record_unboxed();

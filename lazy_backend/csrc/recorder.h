@@ -14,8 +14,6 @@ namespace lazy {
 void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std::vector<int64_t>& dims,
             const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars, const Keys& keys);
 
-const std::string& interned_string(int64_t id);
-
 // Window length in ops: torch.lazy.window(n).
 void set_window_length(uint64_t ops);
 uint64_t window_length();

@@ -5,26 +5,22 @@
 // (the host only has the address), else buffers, with sub-buffers for offsets.
 // Python chooses the devices (drivers/opencl.py) and hands them over in lazy_opencl_configure.
 #include <dlfcn.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "../driver/lazy_driver.h"
 #include "opencl_addresses.h"
 #include "opencl_api.h"
+#include "opencl_pages.h"
 
 using namespace lazy::opencl;
-
-using Clock = std::chrono::steady_clock;
 
 struct lazy_device_s {
   cl_device_id id;
@@ -36,9 +32,7 @@ struct lazy_device_s {
   bool is_cpu;
   std::string build_options;
   std::string brief;  // more options, with which programs build sooner or not at all
-  std::mutex mutex{};         // of the lines below
-  bool dear_pages = false;    // a huge page took long to get
-  std::map<lazy_mem, Clock::time_point> small_pages{};  // memory that has none for that reason, and since when
+  HugePages pages{};  // of a CPU's memory
 };
 struct lazy_queue_s {
   cl_command_queue queue;
@@ -62,12 +56,6 @@ struct lazy_kernel_s {
 
 namespace {
 
-// Huge pages make faults 512 times fewer, and steady steps 1 to 4 % faster. Where free memory is the host's, as under
-// Firecracker, one takes 5 ms to get and not 0.2, small ones 0.6 for as much: gpt_train's first step 2.1 or 1.75 s.
-constexpr uint64_t kHugePage = 2ull << 20;
-constexpr auto kDear = std::chrono::milliseconds(1);
-// After so long they are worth having at any price: the system finds them beside the script, some MB a second.
-constexpr auto kLater = std::chrono::seconds(10);
 constexpr uint64_t kSvmAlignment = 64;  // a cache line, and the widest vector
 
 Functions cl;
@@ -256,54 +244,13 @@ lazy_status properties(lazy_device device, lazy_properties* out) {
   return LAZY_OK;
 }
 
-// The part of an allocation that huge pages can have.
-struct Pages {
-  explicit Pages(const lazy_mem_s& mem)
-      : start((reinterpret_cast<uintptr_t>(mem.pointer) + kHugePage - 1) & ~(kHugePage - 1)),
-        end((reinterpret_cast<uintptr_t>(mem.pointer) + mem.bytes) & ~(kHugePage - 1)) {}
-  bool none() const { return start >= end; }
-  void advise(int how) const { madvise(reinterpret_cast<void*>(start), end - start, how); }
-  uintptr_t start, end;
-};
-
-// Asks for huge pages, as long as the first one of each allocation is there at once.
-void ask_for_pages(lazy_device device, lazy_mem mem) {
-  Pages pages(*mem);
-  if (!device->is_cpu || pages.none()) return;
-  std::lock_guard<std::mutex> lock(device->mutex);
-  if (!device->dear_pages) {
-    pages.advise(MADV_HUGEPAGE);
-    const auto begin = Clock::now();
-    *reinterpret_cast<volatile char*>(pages.start) = 0;
-    device->dear_pages = Clock::now() - begin > kDear;
-    if (!device->dear_pages) return;
-  }
-  pages.advise(MADV_NOHUGEPAGE);
-  device->small_pages[mem] = Clock::now();
-}
-
-// Leaves it to the system to put huge pages under what has been touched by now.
-void ask_again(lazy_device device) {
-  std::lock_guard<std::mutex> lock(device->mutex);
-  auto& all = device->small_pages;
-  const auto old = Clock::now() - kLater;
-  for (auto it = all.begin(); it != all.end();) {
-    if (it->second > old) {
-      ++it;
-      continue;
-    }
-    Pages(*it->first).advise(MADV_HUGEPAGE);
-    it = all.erase(it);
-  }
-}
-
 lazy_status alloc(lazy_device device, uint64_t bytes, lazy_mem* out) {
   if (device->svm) {
     const cl_bitfield flags = CL_MEM_READ_WRITE | (device->fine ? CL_MEM_SVM_FINE_GRAIN_BUFFER : 0);
     void* pointer = cl.clSVMAlloc(device->context, flags, bytes, 0);
     if (!pointer) return fail(LAZY_OUT_OF_MEMORY, "clSVMAlloc of " + std::to_string(bytes) + " bytes");
     *out = new lazy_mem_s{static_cast<char*>(pointer), nullptr, reinterpret_cast<uint64_t>(pointer), bytes, {}};
-    ask_for_pages(device, *out);
+    if (device->is_cpu) device->pages.ask((*out)->pointer, bytes);
     return LAZY_OK;
   }
   cl_int code;
@@ -320,10 +267,7 @@ lazy_status alloc(lazy_device device, uint64_t bytes, lazy_mem* out) {
 }
 
 lazy_status free_mem(lazy_device device, lazy_mem mem) {
-  {
-    std::lock_guard<std::mutex> lock(device->mutex);
-    device->small_pages.erase(mem);
-  }
+  device->pages.forget(mem->pointer);
   if (mem->pointer) cl.clSVMFree(device->context, mem->pointer);
   for (const auto& entry : mem->sub_buffers) cl.clReleaseMemObject(entry.second);
   const lazy_status status = mem->buffer ? result(cl.clReleaseMemObject(mem->buffer), "clReleaseMemObject") : LAZY_OK;
@@ -429,7 +373,7 @@ lazy_status event_destroy(lazy_device, lazy_event event) {
 lazy_status flush(lazy_device, lazy_queue q) { return result(cl.clFlush(q->queue), "clFlush"); }
 
 lazy_status synchronize(lazy_device device, lazy_queue q) {
-  ask_again(device);
+  device->pages.ask_again();
   return result(cl.clFinish(q->queue), "clFinish");
 }
 
