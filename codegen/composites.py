@@ -18,6 +18,7 @@ from codegen.kernels.step import Steps
 from ops_core.composites import PREFIX
 from ops_core.ir import Graph, Node, Value
 from ops_core.lowering.recurrence import CELLS
+from ops_core.sizes import tied
 
 FORWARD, BACKWARD = PREFIX + "attention", PREFIX + "attention_backward"
 RECURRENCE, RECURRENCE_BACKWARD = PREFIX + "recurrence", PREFIX + "recurrence_backward"
@@ -78,9 +79,11 @@ def _spec(node: Node, binds: Mapping[str, Bind], index_bits: int = 32) -> Attent
     names = (*(f"in{i}" for i in _OPERANDS[node.op]), "out0", "out1")
     bias = _bias(node)
     bind = [binds.get(name, _absent) for name in names]
-    batch, heads, queries, depth = q.shape
+    batch, heads, queries, _ = q.shape
+    # Vectors along a head that varies have half of the lanes: (1, 4, 2048, 128) after (1, 8, 2048, 64) 21.2 -> 14.4 ms.
+    depth, value_depth = tied(q.shape[3]), tied(v.shape[3])
     return AttentionSpec(
-        batch, heads, queries, k.shape[2], depth, v.shape[3], node.attrs["scale"], node.attrs["causal"],
+        batch, heads, queries, k.shape[2], depth, value_depth, node.attrs["scale"], node.attrs["causal"],
         q=bind[0], k=bind[1], v=bind[2], out=bind[4], lse=binds.get("out1"), bias=bind[3] if bias else None,
         boolean=bias is not None and bias.dtype == "bool", index_bits=index_bits, names=names,
     )  # fmt: skip

@@ -337,6 +337,13 @@ def plain(x: Any) -> Any:
     return int.__add__(x, 0) if isinstance(x, Size) else float.__add__(x, 0.0) if isinstance(x, Real) else x
 
 
+def tied(n: int) -> int:
+    """The number without its name: what is traced from here on holds for this number only, and asks for it."""
+    if isinstance(n, Traced):
+        n.tape.guard(f"{n.name} == {plain(n)!r}", True)
+    return plain(n)  # type: ignore[no-any-return]
+
+
 def real(n: int) -> float:
     """A size as a float. float() would hold a trace to this one size."""
     return n * 1.0
