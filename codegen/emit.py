@@ -112,6 +112,7 @@ class Emitter:
         """Of vectors with a lane for each row of this one's."""
         assert self._by_row and self.rows
         self._by_row.env, self._by_row.width = self.env, self.width // self.rows.columns
+        self._by_row.accumulators = self.accumulators  # of all rows: a number
         return self._by_row
 
     def store_all(self, stores: Sequence[Store]) -> None:

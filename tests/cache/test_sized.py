@@ -137,7 +137,7 @@ def test_products_of_sizes_below_a_tile(device, name):
 
 
 def test_attention_holds_for_heads_of_one_size(device):
-    """Any number and length of them is another size of it; a head of another size is another plan, as fast as a first."""
+    """Any number and length of them are sizes of it; a head of another size is another plan, as fast as a first."""
 
     def plans(heads, length, size):
         q, k, v = (torch.randn(1, heads, length, size) for _ in range(3))
