@@ -21,14 +21,12 @@ c10::IValue lent(const std::optional<at::Tensor>& t) { return t ? lent(*t) : c10
 
 c10::IValue lent(std::string_view text) { return std::string(text); }
 
-c10::IValue lent(c10::SymIntArrayRef sizes) { return C10_AS_INTARRAYREF_SLOW(sizes); }
-
 template <class T>
 c10::IValue lent(const T& value) {
   return value;
 }
 
-// Arguments as the recorder takes them; tensors go back to who holds them.
+// Arguments as the recorder takes them; tensors go back to who holds them. Nothing raises while they are put together.
 template <size_t n>
 struct Lent {
   std::array<c10::IValue, n> values;

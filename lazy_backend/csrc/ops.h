@@ -43,6 +43,7 @@ void mark_host(const std::string& name);
 
 // The boxed kernels.
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+void run_on_host(OpEntry& entry, torch::jit::Stack* stack);  // the CPU fallback: waits, runs, wraps
 
 // What an op gave; nothing in place of an argument that it returns.
 using Results = c10::SmallVector<c10::IValue, 4>;
@@ -52,7 +53,6 @@ bool record_node(OpEntry& op, c10::IValue* args, Results& results);
 Results record_borrowed(OpEntry& op, c10::IValue* args);
 // Registers the commonest ops with kernels that are not boxed.
 void record_unboxed();
-void run_on_host(OpEntry& entry, torch::jit::Stack* stack);  // the CPU fallback: waits, runs, wraps
 
 // Runs an op on CPU tensors that share (or copy, where memory is not host visible) the memory
 // of the lazy arguments. The device must be idle. Used by the fallback and by host steps of plans.

@@ -1,5 +1,5 @@
-// The recorder: one kernel for every op. Encodes the call (call.cpp), looks its outputs' metadata up (on a miss: runs the Meta kernel once), makes the outputs
-// with deferred storage and appends a node to the device's window.
+// The recorder: one kernel for every op. Encodes the call (call.cpp), looks its outputs' metadata up (on a miss: runs the
+// Meta kernel once), makes the outputs with deferred storage and appends a node to the device's window.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>

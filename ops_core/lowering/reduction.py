@@ -214,7 +214,7 @@ def _logsumexp(self, dim, keepdim=False):
     return (total + top.reshape(*total.shape)).to(result)
 
 
-def beyond_largest(x: Arr, dim: int) -> tuple[Arr, Arr]:
+def below_largest(x: Arr, dim: int) -> tuple[Arr, Arr]:
     """x - max x, and its exponentials. `softmax` tells a compiler what it may do faster (see the op table)."""
     below = x - x.reduce("amax", dim, True, softmax=True)
     return below, A.map_("exp", below, softmax=True)
@@ -224,7 +224,7 @@ def softmax(x: Arr, dim: int) -> Arr:
     """Softmax in x's dtype: one division a row, since they take as long as its exponentials (sums are at least 1)."""
     if x.ndim == 0 or x.numel == 0:
         return x / x if x.ndim == 0 else x
-    _, e = beyond_largest(x, dim)
+    _, e = below_largest(x, dim)
     return e * (1.0 / e.sum(dim, True))
 
 
@@ -243,7 +243,7 @@ def _safe_softmax(self, dim, dtype=None):
 @rule("_log_softmax")
 def _log_softmax(self, dim, half_to_float=False):
     x = up(self)
-    below, e = beyond_largest(x, dim) if x.numel and x.ndim else (x, A.map_("exp", x))
+    below, e = below_largest(x, dim) if x.numel and x.ndim else (x, A.map_("exp", x))
     out = below - A.map_("log", e.sum(dim, True))
     return out.to("f32" if half_to_float else self.dtype)
 

@@ -136,23 +136,6 @@ def test_products_of_sizes_below_a_tile(device, name):
         torch.testing.assert_close(y.grad.cpu(), x.grad, rtol=1e-3, atol=1e-3)
 
 
-def test_attention_holds_for_heads_of_one_size(device):
-    """Any number and length of them are sizes of it; a head of another size is another plan, as fast as a first."""
-
-    def plans(heads, length, size):
-        q, k, v = (torch.randn(1, heads, length, size) for _ in range(3))
-        torch.lazy.synchronize()
-        before = torch.lazy.stats()["plans_compiled"]
-        ours = F.scaled_dot_product_attention(q.to(device), k.to(device), v.to(device)).cpu()
-        torch.testing.assert_close(ours, F.scaled_dot_product_attention(q, k, v), rtol=1e-4, atol=1e-5)
-        return torch.lazy.stats()["plans_compiled"] - before
-
-    for size in (32, 64):
-        for heads, length in ((4, 40), (2, 50), (3, 70)):
-            plans(heads, length, size)
-    assert [plans(6, 61, size) for size in (32, 64, 48)] == [0, 0, 1]
-
-
 def test_large_products_do_not_keep_the_tiles_of_the_first_small_one(device):
     """they have a trace of their own, for all large ones, whose tiles are wide; small ones keep theirs"""
     built = []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ops_core.sizes import Size, Tape, alike, common_divisor, deferred, multiple, plain, tracing, usual, varies
+from ops_core.sizes import Size, Tape, alike, common_divisor, deferred, multiple, plain, tied, tracing, usual, varies
 
 OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
 NUMBERS = st.integers(1, 40)
@@ -47,6 +47,16 @@ def test_what_a_tape_foretells_is_what_would_have_been_computed(trees, sizes, ot
     if (found := evaluate(*others)) is not None:
         expected = [value(tree, others) for tree in trees]
         assert found == expected and (expected[0] == expected[-1]) == same
+
+
+def test_a_number_that_is_tied_varies_no_more():
+    tape, (n,) = traced([5], [9])
+    with tracing(tape):
+        fixed = tied(n)
+        twice = n * 2
+    assert fixed == 5 and not varies(fixed) and tied(7) == 7
+    evaluate = tape.compiled([twice])
+    assert evaluate(5) == [10] and evaluate(6) is None
 
 
 def test_a_decision_is_a_guard():

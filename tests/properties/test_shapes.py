@@ -51,3 +51,9 @@ def test_many_programs_give_what_eager_gives(device, shape, program):
 def test_what_a_reduction_over_one_row_gives_is_kept_beside_what_reads_it(device, before, name):
     for shape in ([1, 9], [9, 1], [1]):
         check(device, shape, [Step(before, -1, 0, 0, 0), Step(name, -1, 0, 1, 1), Step("roll", -2, 0, 1, 1)])
+
+
+@pytest.mark.parametrize("shape", [[2], [40], [3, 40]])
+def test_a_row_of_equal_elements_whose_value_needs_another_sum(device, shape):
+    """Each element twice, of what is divided by the norm of all: the mean's distances are sums over rows of two."""
+    check(device, shape, [Step("norm", -1, -1, 0, 1), Step("repeat", -1, -1, 1, 0), Step("var", -1, -1, 5, 0)])

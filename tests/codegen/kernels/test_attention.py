@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from codegen.composites import FORWARD, kept
 from codegen.kernels.attention import (
     AttentionSpec,
     attention,
@@ -14,6 +15,7 @@ from codegen.kernels.attention import (
 )
 from codegen.kernels.attention_backward import Gradients, attention_backward
 from codegen.kernels.attention_rows import attention_rows
+from ops_core.ir import Graph
 from ops_core.sizes import Tape, tracing
 from tests.codegen.kernels.contract import Launcher, dense
 from tests.codegen.kernels.test_matmul import CPU, GPU
@@ -115,6 +117,20 @@ def test_keys_whose_number_varies_are_cut_in_two_ways_whatever_they_are_now():
         ways = key_blocks(tape.symbol(13, 100), CPU)
     assert [keys.block for keys in ways] == [64, 32] and not tape.guards
     assert [keys.block for keys in key_blocks(13, CPU)] == [16]
+
+
+def test_the_size_of_a_head_is_the_same_for_all_of_a_plan():
+    """its vectors have the lanes of a known length; how many heads there are, and how long a text is, varies"""
+    tape, graph = Tape(), Graph()
+    with tracing(tape):
+        heads, length, size = tape.symbol(4, 2), tape.symbol(40, 70), tape.symbol(64, 32)
+        q, k, v = (graph.add("full", (), (1, heads, length, size), "f32", value=0.0) for _ in range(3))
+        results = [((1, heads, length, size), "f32"), ((1, heads, length), "f32")]
+        (node, *_) = [x.node for x in graph.add_multi(FORWARD, (q, k, v), results, scale=1.0, causal=False)]
+        assert kept(graph, CPU) == {node}
+        count = heads * length
+    evaluate = tape.compiled([count])
+    assert evaluate(2, 70, 64) == [140] and evaluate(4, 40, 32) is None
 
 
 def test_work_items_take_more_queries_where_units_have_enough_of_them():
