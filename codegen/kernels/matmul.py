@@ -15,7 +15,7 @@ from codegen.builder import Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes
 from codegen.kernels.contraction import Load, Operand, Output, Store, Term
 from codegen.kernels.matmul_local import DEPTH, groups, local, shapes
-from codegen.kernels.matmul_registers import ITEMS_PER_UNIT, STREAM_COLUMNS, dot, panel, stream
+from codegen.kernels.matmul_registers import ITEMS_PER_UNIT, STREAM_COLUMNS, busy, dot, panel, stream
 from codegen.kernels.rows import geometry, group_size
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
@@ -272,7 +272,8 @@ def schedules(spec: MatmulSpec, caps: Any, any_rows: bool = False) -> list[Tile]
 
 
 def panel_tiles(spec: MatmulSpec, caps: Any, any_rows: bool) -> list[Tile]:
-    """Register tiles that fit, by the multiply-add cycles that they take with all their overhang.
+    """Register tiles that fit, by the multiply-add cycles that they take with all their overhang, of the last units too:
+    1000^3 on two, 21 panels of three vectors or 16 of four, 5.26 or 4.98 ms (Granite Rapids; MKL 4.9).
 
     Where the number of rows varies the overhang of one number says nothing of others: for 205 rows it made tiles of two
     rows seem better than those of four, which took 0.7 of their time. benchmarks: lengths.
@@ -283,7 +284,9 @@ def panel_tiles(spec: MatmulSpec, caps: Any, any_rows: bool) -> list[Tile]:
 
     def cycles(tile: Tile) -> float:
         rows, reads = spec.m / tile.rows, tile.rows + tile.vectors
-        tiles = (rows if any_rows else ceil(rows)) * ceil(most / tile.vectors)
+        panels = ceil(most / tile.vectors)
+        whole = ceil(rows) / busy(spec.batch * panels, ceil(rows), caps.compute_units)
+        tiles = (rows if any_rows else whole) * panels
         return tiles * (max(tile.rows * tile.vectors, reads, FMA_LATENCY) + READ_COST * reads)
 
     shapes = {(min(rows, spec.m), min(vectors, most)) for rows, vectors in REGISTER_TILES}

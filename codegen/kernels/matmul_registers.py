@@ -28,6 +28,11 @@ BLOCK_SHARE = 16
 STREAM_COLUMNS = 2048
 
 
+def share(items: int, units: int) -> float:
+    """Of the time that this many equal items take on all units, how much each unit is busy."""
+    return items / (ceil(items / units) * units)
+
+
 @deferred
 def row_chunks(items: int, row_tiles: int, units: int, most: int = 0) -> int:
     """Into how many parts the rows are split so that `items` x parts keep all units busy to the end.
@@ -35,15 +40,19 @@ def row_chunks(items: int, row_tiles: int, units: int, most: int = 0) -> int:
     most: tiles that a part may have, where it is not 0.
     """
     fewest = ceil(row_tiles / most) if most else 1
-    best, share = fewest, 0.0
+    best, busiest = fewest, 0.0
     for chunks in range(fewest, min(row_tiles, max(fewest, ITEMS_PER_UNIT * units)) + 1):
         total = items * chunks
-        busy = total / (ceil(total / units) * units)
-        if busy > share + 0.02:
-            best, share = chunks, busy
+        if share(total, units) > busiest + 0.02:
+            best, busiest = chunks, share(total, units)
         if total >= units * ITEMS_PER_UNIT:
             break
     return best
+
+
+def busy(items: int, row_tiles: int, units: int) -> float:
+    """The `share` of panels with their rows split."""
+    return share(items * row_chunks(items, row_tiles, units), units)
 
 
 @deferred

@@ -16,7 +16,7 @@ import pytest
 
 from codegen.builder import Builder
 from codegen.printer import print_kernel
-from tests.codegen.run_plan import device
+from tests.codegen.run_plan import build_options, device
 
 Size = tuple[int, ...]
 PLACES = ("Intel", "Portable", "c")
@@ -53,7 +53,7 @@ def run_opencl(place: str, text: str, global_size: Size, local_size: Size | None
     import pyopencl as cl
 
     flags = cl.mem_flags
-    kernel = cl.Program(context, print_kernel(text, "opencl")).build().all_kernels()[0]
+    kernel = cl.Program(context, print_kernel(text, "opencl")).build(options=build_options(context)).all_kernels()[0]
     given = [cl.Buffer(context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=a) if a.ndim else a for a in args]
     kernel.set_args(*given)
     cl.enqueue_nd_range_kernel(queue, kernel, global_size, local_size)

@@ -37,6 +37,17 @@ def device(platform: str = "Intel") -> tuple[Any, Any]:
     return context, cl.CommandQueue(context, properties=cl.command_queue_properties.PROFILING_ENABLE)
 
 
+def build_options(context: Any) -> list[str]:
+    """What the driver builds with for a CPU (drivers/opencl_driver.cpp): programs here are those that it runs."""
+    import pyopencl as cl
+
+    only = context.devices[0]
+    version = only.opencl_c_version.split()[2]
+    rounds = only.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+    exact = ["-cl-fp32-correctly-rounded-divide-sqrt"] if rounds else []
+    return [f"-cl-std=CL{version}", *exact, "-DLAZY_ON_CPU", "-DLAZY_HIDDEN_IDS"]
+
+
 def capabilities(**changes: Any) -> Capabilities:
     """A CPU with 512-bit vectors, or what `changes` make of it."""
     known = {
@@ -59,7 +70,7 @@ class Runner:
         self.slots = {n: self._buffer(a.tobytes()) for n, a in slots.items()}
         self.pieces = [self._buffer(bytes(n)) for n in plan.pieces]
         self.temps = [self.pieces[t.piece].get_sub_region(t.offset, max(t.nbytes, 1)) for t in plan.temps]
-        options = ["-cl-std=CL3.0" if platform == "Intel" else "-cl-std=CL1.2"]
+        options = build_options(self.context)
         programs = [cl.Program(self.context, k.source).build(options=options) for k in plan.kernels]
         self.kernels = [cl.Kernel(program, k.name) for program, k in zip(programs, plan.kernels, strict=True)]
 

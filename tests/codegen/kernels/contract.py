@@ -12,7 +12,7 @@ from codegen.builder import HALVES, Builder, V
 from codegen.kernels.contraction import Operand, Output
 from codegen.kernels.step import Steps
 from codegen.printer import print_kernel
-from tests.codegen.run_plan import device
+from tests.codegen.run_plan import build_options, device
 
 MEMORY = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
 
@@ -94,9 +94,9 @@ class Launcher:
         self.context, self.queue = device(platform)
         self.buffers = {name: [self._upload(a) for a in arrays if a is not None] for name, arrays in buffers.items()}
         self.temps = [cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(n, 1)) for n in contraction.temps]
-        self.launches = []
+        self.launches, options = [], build_options(self.context)
         for step in contraction.steps:
-            program = cl.Program(self.context, print_kernel(step.mlir, "opencl")).build()
+            program = cl.Program(self.context, print_kernel(step.mlir, "opencl")).build(options)
             kernel = getattr(program, step.name)
             given = [b for a in step.args for b in ([self.temps[a]] if isinstance(a, int) else self.buffers[a])]
             kernel.set_args(*given)

@@ -155,6 +155,14 @@ def test_an_output_that_is_contiguous_along_columns():
     np.testing.assert_array_equal(got, a @ b)
 
 
+def test_panels_come_out_even_on_the_units():
+    """Of 1000 columns 21 panels of three vectors or 16 of four: one unit or three share the 21, two do not."""
+    a, b, out = operand("f32", (0, 1000, 1)), operand("f32", (0, 1000, 1)), output("f32", (0, 1000, 1))
+    spec = MatmulSpec(1, 1000, 1000, 1000, a, b, out)
+    vectors = [candidates(spec, capabilities(compute_units=units))[0].vectors for units in (1, 2, 3)]
+    assert vectors == [3, 4, 3]
+
+
 def test_candidates_begin_with_the_heuristic():
     a, b, out = operand("f32", (0, 64, 1)), operand("f32", (0, 4096, 1)), output("f32", (0, 4096, 1))
     spec = MatmulSpec(1, 4096, 4096, 64, a, b, out)
