@@ -272,8 +272,8 @@ def schedules(spec: MatmulSpec, caps: Any, any_rows: bool = False) -> list[Tile]
 
 
 def panel_tiles(spec: MatmulSpec, caps: Any, any_rows: bool) -> list[Tile]:
-    """Register tiles that fit, by the multiply-add cycles that they take with all their overhang, of the last units too:
-    1000^3 on two, 21 panels of three vectors or 16 of four, 5.26 or 4.98 ms (Granite Rapids; MKL 4.9).
+    """Register tiles that fit, by the multiply-add cycles that they take with all their overhang, and until the last
+    unit is done: 1000^3 on two, 21 panels of three vectors or 16 of four, 5.26 or 4.98 ms (Granite Rapids; MKL 4.9).
 
     Where the number of rows varies the overhang of one number says nothing of others: for 205 rows it made tiles of two
     rows seem better than those of four, which took 0.7 of their time. benchmarks: lengths.
