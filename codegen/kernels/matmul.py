@@ -67,8 +67,8 @@ EVALUATE_COLUMNS = 256
 EVALUATE_SCATTERED = 64
 EVALUATE_BYTES = 256 << 10
 # Rows and columns that one work item evaluates: long enough runs of what lies across for the core's guesses, and few
-# enough lines of what is written for its cache. 2048^2 that lies across, Granite Rapids, ms: 64 rows of all columns 1.61,
-# 256 x 64 1.29, 64 x 256 1.10, 128 x 128 1.08; 1024^2 0.22, 0.20, 0.19, 0.19.
+# enough lines of what is written for its cache. 2048^2 that lies across, Granite Rapids, ms: 64 rows of all columns
+# 1.61, 256 x 64 1.29, 64 x 256 1.10, 128 x 128 1.08; 1024^2 0.22, 0.20, 0.19, 0.19.
 EVALUATE_ROWS, EVALUATE_DEPTH = 128, 128
 # Elements between the rows of the evaluated A: without them, rows of a power of two would share a cache set.
 EVALUATE_GAP = 16

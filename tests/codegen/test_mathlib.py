@@ -30,7 +30,7 @@ def ulps(got: np.ndarray, exact: np.ndarray, fn: str = "") -> np.ndarray:
     errors = np.zeros(got.shape)
     with np.errstate(all="ignore"):
         rounded = exact.astype(np.float32)
-        differs = got.view(np.uint32) != rounded.view(np.uint32)  # most are equal, or the same zero, or NaN of other bits
+        differs = got.view(np.uint32) != rounded.view(np.uint32)  # few, so the rest is for them alone
         got, exact, rounded = got[differs], exact[differs], rounded[differs]
         size = np.maximum(np.abs(exact), 1) if fn in ABSOLUTE else np.abs(exact)
         unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 24, -149))
