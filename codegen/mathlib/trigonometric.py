@@ -109,8 +109,12 @@ def cos(k: Builder, x: V) -> V:
 
 @define("tan")
 def tan(k: Builder, x: V) -> V:
-    """A polynomial in the reduced angle, or -1 / it."""
+    """A polynomial in the reduced angle, or -1 / it, which takes up what the polynomial's sum and the quotient lost."""
     r, rest, n = reduce_angle(k, x)
     square = r * r
-    value = r + fma(k, r * square, polynomial(k, square, TAN), rest)
-    return k.select(x == 0.0, x, k.select((n & 1) == 0, value, -1.0 / value))
+    more = fma(k, r * square, polynomial(k, square, TAN), rest)
+    value = r + more
+    lost = (r - value) + more
+    inverse = -1.0 / value
+    inverse = fma(k, inverse, fma(k, inverse, lost, fma(k, inverse, value, 1.0)), inverse)
+    return k.select(x == 0.0, x, k.select((n & 1) == 0, value, inverse))
