@@ -250,9 +250,12 @@ def asinh(k: Builder, x: V) -> V:
 
 @define("acosh")
 def acosh(k: Builder, x: V) -> V:
-    """log1p(t + sqrt(2 t + t^2)) with t = x - 1."""
+    """log1p(t + root) with t = x - 1, root = sqrt(2 t + t^2), and what the sum lost, by the slope there, x - root."""
     t = k.select(x < 2.0**60, x - 1.0, 1.0)
-    small = log1p(k, t + k.map("sqrt", fma(k, t, t, t * 2.0)))
+    root = k.map("sqrt", fma(k, t, t, t * 2.0))
+    total = root + t
+    lost = k.select(t < 1.0, (root - total) + t, 0.0)  # beyond, x - root is all rounding, and this far below an ulp
+    small = fma(k, lost, (t - root) + 1.0, log1p(k, total))
     result = k.select(x < 2.0**60, small, log(k, x) + LN_2)
     return k.select(x >= 1.0, result, NAN)
 
