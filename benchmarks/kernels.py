@@ -30,8 +30,8 @@ from tests.codegen.kernels.contract import Launcher, dense, operand, output
 from tests.codegen.run_plan import capabilities
 
 SECONDS = 1.5  # for each case, at least
-# libgomp's threads spin for milliseconds: without a wait a product of 512^3 had one processor
-# of the two, 209 GFLOP/s in place of 414.
+# libgomp's threads spin for milliseconds: without a wait a product of 512^3 had one processor of the two, 209 GFLOP/s
+# in place of 414.
 SETTLE = 0.01  # seconds
 CAPS = capabilities(local_memory_bytes=256 << 10)
 

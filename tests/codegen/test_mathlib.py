@@ -73,7 +73,6 @@ def test_bound_where_every_float_has_its_worst(place: str) -> None:
     for fn, at in found.items():
         x = np.full(16, at, np.float32)
         error = ulps(apply(place, fn, x), ORACLES[fn](torch.from_numpy(x).double()).numpy(), fn).max()
-        assert BOUNDS[fn] - 0.5 < error <= BOUNDS[fn] or fn in ("tan", "acosh"), (fn, error)
         assert error <= BOUNDS[fn], (fn, error)
 
 
