@@ -67,6 +67,20 @@ def test_work_items_make_neighbouring_tiles_of_a_single_row_of_tiles(shape, item
     assert np.array_equal(got, a @ b)
 
 
+@pytest.mark.parametrize("layout", ["nn", "tn"])
+@pytest.mark.parametrize(("m", "panels"), [(1, 2), (4, 2), (5, 2), (8, 3)])
+def test_few_rows_of_a_large_matrix_that_passes_by_are_streamed(m, panels, layout):
+    """in ranges of columns whose sums stay in the first-level cache; neither rows of B nor columns come out even"""
+    shape = (1, m, 2053, 259)
+    (_, _, sa), (_, _, sb) = operands(layout, *shape, "f32")
+    spec = MatmulSpec(*shape, operand("f32", sa), operand("f32", sb), output("f32", (m * 2053, 2053, 1)))
+    tile = candidates(spec, CPU)[0]
+    assert tile.schedule == "stream"
+    assert matmul("product", spec, CPU, tile).steps[0].global_size == (panels, 1, 1)
+    got, a, b = run(shape, layout, tile=tile)
+    assert np.array_equal(got, a @ b)
+
+
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
@@ -169,7 +183,7 @@ def test_candidates_begin_with_the_heuristic():
     assert candidates(spec, CPU)[0] == Tile("panel", 6, 4, pack=PACK_DEPTH)
     assert candidates(spec._replace(m=64), CPU)[0].pack == SHALLOW_DEPTH
     assert candidates(spec._replace(m=6), CPU)[0].pack == 0
-    assert candidates(spec._replace(m=1, k=4096), CPU)[0].schedule == "stream"
+    assert [candidates(spec._replace(m=m, k=4096), CPU)[0].schedule for m in (1, 8, 9)] == ["stream", "stream", "panel"]
     assert candidates(spec._replace(m=32, n=32, k=65536), CPU)[0].splits > 1
     assert {t.schedule for t in candidates(spec, GPU)} == {"local"}
 
