@@ -15,7 +15,7 @@ from codegen.builder import Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes
 from codegen.kernels.contraction import Load, Operand, Output, Store, Term
 from codegen.kernels.matmul_local import DEPTH, groups, local, shapes
-from codegen.kernels.matmul_registers import ITEMS_PER_UNIT, busy, dot, panel, stream, stream_panels
+from codegen.kernels.matmul_registers import ITEMS_PER_UNIT, STREAM_COLUMNS, busy, dot, panel, stream
 from codegen.kernels.rows import geometry, group_size
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
@@ -77,9 +77,9 @@ EVALUATE_GAP = 16
 # sums that stay in the first-level cache. Columns of vectors walk down B instead, a page for each row.
 # benchmarks/kernels.py `skinny`, GFLOP/s a core over 4096 x 4096, streamed, as panels, MKL: 1 row 10, 5, 11; 2 rows
 # 20, 8, 11; 4 rows 31, 15, 14. Four rows of B at a time instead of eight: 23 for 4 rows. Wall time of both cores of
-# Zen 4, ms: 8 x 4096 x 4096 3.2, 6.6, 9.1; 8 x 2048 x 2048 0.42, 0.77, 1.4; 8 x 1024 x 1024 0.11, 0.12, 0.26;
-# 8 x 512 x 2048 0.11, 0.13, 0.25; 5 x 512 x 2048 0.065, 0.057, 0.24. More rows are as fast in panels, or faster
-# (GFLOP/s): 12 x 4096 x 4096 53, 51; 12 x 1024 x 1024 75, 133.
+# Zen 4, ms: 8 x 4096 x 4096 3.5, 6.6, 9.1; 8 x 2048 x 2048 0.58, 0.77, 1.4; 8 x 1024 x 1024 0.11, 0.12, 0.26;
+# 8 x 768 x 3072 0.24, 0.31, 0.71; 8 x 512 x 2048 0.15, 0.13, 0.25; 5 x 512 x 2048 0.09, 0.06, 0.24. More rows are as
+# fast in panels, or faster (GFLOP/s): 12 x 4096 x 4096 53, 51; 12 x 1024 x 1024 75, 133.
 STREAM_ROWS = 8
 STREAM_DEPTH = 8
 # A smaller B stays in the cache, where panels are as fast and need no second kernel.
@@ -321,7 +321,7 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
     if spec.inner > 1:
         return 1
     if tile.schedule == "stream":
-        items = spec.batch * stream_panels(spec.m, spec.n)
+        items = spec.batch * ceil(spec.n / STREAM_COLUMNS)
         return max(1, min(ceil(caps.compute_units * ITEMS_PER_UNIT / items), spec.k // MIN_DEPTH))
     panels = spec.batch * ceil(spec.n / tile.columns(spec, caps))
     tiles = (

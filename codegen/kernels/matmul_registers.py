@@ -24,15 +24,10 @@ BLOCK_ROWS = 1024
 # A depth that varies and is usually less than this part of a block has none: they cost it another pass of the sums.
 BLOCK_SHARE = 16
 
-# Sums that a work item of `stream` keeps, which fill a first-level cache of 32 KiB, and columns of them at most. Beside
-# 2048 columns whatever the rows, Zen 4, ms: 8 x 4096 x 4096 3.5 -> 3.2, 8 x 2048 x 2048 0.58 -> 0.42; of 512 4.0, 0.41.
-STREAM_SUMS = 8192
+# Columns whose sums a work item of `stream` keeps: four rows of them fill a first-level cache of 32 KiB. Eight rows have
+# as many: Zen 4, ms, two runs, 8 x 4096 x 4096 and 8 x 2048 x 2048: 2048 columns 3.5, 3.2 and 0.66, 0.67; 1024 3.7, 3.6
+# and 0.67, 0.68; 512 4.4, 4.3 and 0.52, 0.53.
 STREAM_COLUMNS = 2048
-
-
-def stream_panels(m: int, n: int) -> int:
-    """Ranges of columns into which `stream` cuts m rows of n."""
-    return ceil(n / min(STREAM_COLUMNS, STREAM_SUMS // m))
 
 
 def share(items: int, units: int) -> float:
@@ -254,7 +249,7 @@ def stream(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     """Each work item adds whole rows of B, `tile.rows` at a time, to the few rows of a range of columns."""
     m, n, depth = spec.m, spec.n, tile.rows
     width = lanes(caps, spec.itemsize, n)
-    panels = stream_panels(m, n)
+    panels = ceil(n / STREAM_COLUMNS)
     span = n if panels == 1 else ceil(ceil(n / panels) / width) * width
     vectors = span // width * width
     parts = spec.batch * spec.pieces

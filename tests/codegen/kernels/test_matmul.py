@@ -68,15 +68,15 @@ def test_work_items_make_neighbouring_tiles_of_a_single_row_of_tiles(shape, item
 
 
 @pytest.mark.parametrize("layout", ["nn", "tn"])
-@pytest.mark.parametrize(("m", "panels"), [(1, 2), (4, 2), (5, 2), (8, 3)])
-def test_few_rows_of_a_large_matrix_that_passes_by_are_streamed(m, panels, layout):
-    """in ranges of columns whose sums stay in the first-level cache; neither rows of B nor columns come out even"""
+@pytest.mark.parametrize("m", [1, 4, 5, 8])
+def test_few_rows_of_a_large_matrix_that_passes_by_are_streamed(m, layout):
+    """in ranges of columns; neither rows of B nor columns come out even"""
     shape = (1, m, 2053, 259)
     (_, _, sa), (_, _, sb) = operands(layout, *shape, "f32")
     spec = MatmulSpec(*shape, operand("f32", sa), operand("f32", sb), output("f32", (m * 2053, 2053, 1)))
     tile = candidates(spec, CPU)[0]
     assert tile.schedule == "stream"
-    assert matmul("product", spec, CPU, tile).steps[0].global_size == (panels, 1, 1)
+    assert matmul("product", spec, CPU, tile).steps[0].global_size == (2, 1, 1)
     got, a, b = run(shape, layout, tile=tile)
     assert np.array_equal(got, a @ b)
 
