@@ -24,8 +24,8 @@ BLOCK_ROWS = 1024
 # A depth that varies and is usually less than this part of a block has none: they cost it another pass of the sums.
 BLOCK_SHARE = 16
 
-# Columns whose sums a work item of `stream` keeps: four rows of them fill a first-level cache of 32 KiB. Eight rows have
-# as many: Zen 4, ms, two runs, 8 x 4096 x 4096 and 8 x 2048 x 2048: 2048 columns 3.5, 3.2 and 0.66, 0.67; 1024 3.7, 3.6
+# Columns whose sums a work item of `stream` keeps: four rows of them fill a first-level cache of 32 KiB. Eight have as
+# many: Zen 4, ms, two runs, 8 x 4096 x 4096 and 8 x 2048 x 2048: 2048 columns 3.5, 3.2 and 0.66, 0.67; 1024 3.7, 3.6
 # and 0.67, 0.68; 512 4.4, 4.3 and 0.52, 0.53.
 STREAM_COLUMNS = 2048
 
