@@ -31,6 +31,7 @@ struct OpEntry {
   std::optional<c10::OperatorHandle> stand_in = {};  // what the host runs for it, where torch's CPU has no such op
   const Shape* shape = nullptr;    // structured: asked in place of the Meta kernel
   bool fills = false;              // writes one number to its only tensor
+  bool contracts = false;          // a product, a convolution or attention
   bool host_indices = false;       // its index tensors may live on the host, as on every accelerator
 };
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <mutex>
@@ -23,7 +24,8 @@ struct Recorder {
   std::mutex mutex;
   std::unique_ptr<Window> window;
   uint64_t next_serial = 1;
-  uint64_t rolling = 0;  // hash of the last 16 ops: 4 bits leave at the top with each
+  uint64_t rolling = 0;   // hash of the last 16 ops: 4 bits leave at the top with each
+  bool backward = false;  // the last op was a backward pass's, after its first contraction
   std::vector<Job>* captured = nullptr;
   struct {
     size_t nodes = 0, code = 0, dims = 0, slots = 0;
@@ -86,6 +88,24 @@ bool content_boundary(Boundary& w, uint64_t length, uint64_t bytes, uint64_t rol
   if (length >= longest / 2) return rolling <= w.lowest;
   w.lowest = std::min(w.lowest, rolling);
   return false;
+}
+
+// A window also ends where a backward pass begins and where it ends: a device that is waited for each step has the pass
+// before to do while the next one is recorded. It begins with its first contraction; one that has none is fused with what
+// came before it. A step waited for each time, in turns, ms (Zen 4): `mlp_train` 6.9 -> 5.9, `lstm_train` 9.1 -> 8.3,
+// `recommender_train` 3.8 -> 3.4. Fewer ops or bytes of results are done before a window of their own is (0.02 ms). Where
+// there are many, recording (0.0015 ms an op) is little of a step's time, and to write what both passes use is more:
+// `unet_train`, whose forward pass has 31 MB, 29.0 -> 30.7; `resnet_train`, 45 MB, the same or worse.
+constexpr size_t kPassOps = 4;
+constexpr uint64_t kPassLeast = 1 << 19, kPassMost = 1 << 24;
+
+bool pass_boundary(Recorder& r, const OpEntry& op) {
+  const bool backward = torch::autograd::get_current_graph_task_id() >= 0;
+  if (backward == r.backward || (backward && !op.contracts)) return false;
+  r.backward = backward;
+  if (!r.window || window_ops < kShortest) return false;
+  const auto ops = r.window->nodes.size(), bytes = r.window->pending_bytes;
+  return ops >= kPassOps && bytes >= kPassLeast && bytes < kPassMost;
 }
 
 bool apart(const Window& w) { return w.fills >= kFills && window_ops >= kShortest; }
@@ -256,7 +276,8 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
       if (apart(*r.window)) submit_fills(r), cause = Cut::kContent;
       if (r.window) r.window->fills = 0;
     }
-    if (r.window && r.window->boundary.complete && !r.window->fills) submit_window(r, cause = Cut::kContent);
+    const bool complete = (!fill && pass_boundary(r, op)) || (r.window && r.window->boundary.complete);
+    if (complete && !r.window->fills) submit_window(r, cause = Cut::kContent);
     if (!r.window) {
       r.open_window(device);
       r.window->boundary.before = r.rolling;
