@@ -54,7 +54,7 @@ class Life(NamedTuple):
 class KernelSource:
     """One kernel. key: hex digest of its structure; equal keys are equal kernels. mlir: as the builder wrote it;
     linalg: what it was made from, `linalg` on tensors after the upstream passes, one module for each operand.
-    addresses: it is given numbers for memory (see `codegen.printer.print_source`).
+    addresses, apart: it is given numbers for memory, and says what lies apart (see `codegen.printer.print_source`).
 
     `origins`: the window nodes that it computes, of the first group that asked for it;
     `name` is the function's name inside `source`.
@@ -67,13 +67,14 @@ class KernelSource:
     origins: list[int] = field(default_factory=list)
     linalg: str = ""
     addresses: bool = False
+    apart: bool = False
 
     @functools.cached_property
     def source(self) -> str:
         """The text in the device's language. Printed when it is first asked for: a kernel may be known already."""
         from codegen.printer import print_source
 
-        return print_source(self.mlir, self.language, self.addresses).program()
+        return print_source(self.mlir, self.language, self.addresses, self.apart).program()
 
 
 @dataclass

@@ -28,11 +28,12 @@ def print_kernel(mlir_text: str, dialect: str) -> str:
     return print_source(mlir_text, dialect).program()
 
 
-def print_source(mlir_text: str, dialect: str, addresses: bool = False) -> Source:
+def print_source(mlir_text: str, dialect: str, addresses: bool = False, apart: bool = False) -> Source:
     """The source of the kernel in a module that `Builder.finish` made, with the functions it needs.
 
     mlir_text: parsed, verified, canonicalised. dialect: "opencl", "c" or "cuda". addresses: for memory the kernel is
-    given numbers of 64 bits, not pointers, where the language tells these apart.
+    given numbers of 64 bits, not pointers, where the language tells these apart. apart: the compiler is told of such
+    memory, too, that no other argument points to it.
     Raises the bindings' MLIRError for text that does not verify, NotImplementedError for an operation without a rule.
     """
     module = mlir.run_passes(mlir.parse(mlir_text))
@@ -42,7 +43,7 @@ def print_source(mlir_text: str, dialect: str, addresses: bool = False) -> Sourc
     for container in module.body.operations:
         for function in container.regions[0].blocks[0].operations:
             if function.operation.name == "gpu.func":
-                printer.kernel(function.operation, addresses)
+                printer.kernel(function.operation, addresses, apart)
     return Source(lang.header, tuple(functions(printer.needed, dialect)), "".join(printer.out))
 
 
@@ -120,32 +121,50 @@ class Printer:
 
     # Functions
 
-    def kernel(self, f: Any, addresses: bool) -> None:
-        """A gpu.func as a kernel."""
+    def kernel(self, f: Any, addresses: bool, apart: bool) -> None:
+        """A gpu.func as a kernel, or as a function that a kernel calls.
+
+        Compilers heed `restrict` of parameters alone. Numbers become such (apart) in the call of a function, which is
+        given the kernel's local memory as well, since that belongs to a kernel.
+        """
         lang, attributes = self.lang, f.attributes
         block = f.regions[0].blocks[0]
         n = self.argument_count(f)
         self.stored = self.written(block)
         self.alone = self.unaliased(f)
         self.meets = len(block.arguments) > n
-        parameters, pointers, local = [], [], []
+        parameters, inner, given, pointers, local = [], [], [], [], []
         for i, a in enumerate(block.arguments):
             self.names[a] = name = f"a{i}" if i < n else f"l{i - n}"
+            given.append(name)
             if i >= n:
                 size, element, space = self.memref(a.type)
-                local.append(f"{lang.aligned}{lang.spaces[space]}{lang.memory(element)} {name}[{size}];")
-            elif addresses and self.memref(a.type)[1]:
+                type = lang.memory(element)
+                local.append(f"{lang.aligned}{lang.spaces[space]}{type} {name}[{size}];")
+                inner.append(lang.pointer.format(space=lang.spaces[space], type=type) + name)
+                continue
+            inner.append(self.variable(a))
+            if addresses and self.memref(a.type)[1]:
                 parameters.append(f"{lang.type(Type('i64'))} n{i}")
-                pointers.append(f"{self.variable(a)} = ({self.ctype(a)})n{i};")
+                given[-1] = f"({self.ctype(a)})n{i}"
+                pointers.append(f"{inner[-1]} = {given[-1]};")
             else:
-                parameters.append(self.variable(a))
+                parameters.append(inner[-1])
         sizes = list(attributes["gpu.known_block_size"]) if "gpu.known_block_size" in attributes else []
-        self.out.append(lang.work_group(sizes) + lang.whole)
         name = attributes["sym_name"].value
-        self.out.append(f"{lang.kernel} {name}({', '.join(parameters)})\n{{\n")
-        for line in pointers + local:
-            self.line(line)
-        self.block(block)
+        head = f"{lang.work_group(sizes)}{lang.whole}{lang.kernel} {name}({', '.join(parameters)})\n{{\n"
+        if not (apart and pointers and self.alone):
+            self.out.append(head)
+            for line in pointers + local:
+                self.line(line)
+            self.block(block)
+        else:
+            self.out.append(f"{lang.function} void {name}_apart({', '.join(inner)})\n{{\n")
+            self.block(block)
+            self.out += "}\n", head
+            for line in local:
+                self.line(line)
+            self.line(f"{name}_apart({', '.join(given)});")
         self.out.append("}\n")
 
     def argument_count(self, f: Any) -> int:

@@ -366,7 +366,7 @@ class _Scheduler:
 
     def _compiled(self, digest: str, steps: Sequence[Any], module: str, group: Group) -> list[Compiled]:
         origins = sorted({n.origin for n in group.nodes})
-        how = self.caps.language, origins, module, self.caps.address_args
+        how = self.caps.language, origins, module, self.caps.address_args, not self.caps.is_cpu
         return [
             Compiled(
                 KernelSource(f"{digest}{i}", s.name, s.mlir, *how),

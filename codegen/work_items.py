@@ -23,8 +23,8 @@ GROUP = -1  # the "segment" of what is done once for the group
 class ItemPrinter(Printer):
     """Prints a kernel as `void NAME(void **args, const uint64_t global[3], const uint64_t local[3])`."""
 
-    def kernel(self, f: Any, addresses: bool) -> None:
-        """A gpu.func as loops. addresses: a pointer is one already."""
+    def kernel(self, f: Any, addresses: bool, apart: bool) -> None:
+        """A gpu.func as loops. A pointer is an address already, and says itself what it points to."""
         block = f.regions[0].blocks[0]
         self.stored = self.written(block)
         self.alone = self.unaliased(f)

@@ -125,7 +125,7 @@ class Kernels:
         function = f"k_{entry[:12]}"
         renamed = variant.mlir.replace(f"@{name}(", f"@{function}(")
         caps = capabilities(device)
-        source_of = functools.partial(print_source, renamed, caps.language, caps.address_args)
+        source_of = functools.partial(print_source, renamed, caps.language, caps.address_args, not caps.is_cpu)
         self._loading.ask(Asked(entry, function, line, source_of))
 
     def handles(self) -> list[int]:

@@ -234,6 +234,7 @@ class Language:
         "minu": ("atomic_min", "uint"), "assign": ("atomic_xchg", "uint"),
     }  # fmt: skip
     compare_and_swap: ClassVar[dict[int, str]] = {32: "atomic_cmpxchg", 64: "atom_cmpxchg"}
+    pointer = "{space}{type} *"
     volatile_pointer = "volatile {space}{type} *"
 
     def atomic_function(self, kind: str, t: Type, space: str, combine: str) -> str:

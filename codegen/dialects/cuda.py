@@ -108,7 +108,7 @@ class Cuda(Language):
         "minu": ("atomicMin", UINT), "assign": ("atomicExch", UINT),
     }  # fmt: skip
     compare_and_swap: ClassVar[dict[int, str]] = {32: "atomicCAS", 64: "atomicCAS"}
-    volatile_pointer = "{type} *"
+    pointer = volatile_pointer = "{type} *"
 
     def vector(self, name: str, width: int) -> str:
         """The vector type of a scalar type."""

@@ -280,6 +280,41 @@ def test_memory_can_be_given_as_numbers() -> None:
     assert print_source(text, "c", True) == print_source(text, "c")
 
 
+def test_memory_given_as_numbers_can_be_said_to_lie_apart() -> None:
+    """By parameters of a function, where compilers heed it; what is written in place is not said to."""
+    k = Builder("scaled", 32, (4, 1, 1))
+    x, y, factor = k.buffer("f32", readonly=True), k.buffer("f32"), k.arg("f32")
+    shared = k.local("f32", 4)
+    k.store(shared, k.local_id(0), k.load(x, k.global_id(0)) * factor)
+    k.barrier()
+    k.store(y, k.global_id(0), k.load(y, k.global_id(0)) + k.load(shared, 3 - k.local_id(0)))
+    text = k.finish()
+    printed = print_source(text, "opencl", True, apart=True).kernel
+    taken = "const __global float *restrict a0, __global float *a1, float a2, __local float *l0"
+    head = "__attribute__((reqd_work_group_size(4, 1, 1)))\nWHOLE\n"
+    assert printed.startswith(f"{language('opencl').function} void scaled_apart({taken})\n{{\n")
+    assert printed.endswith(
+        f"""\
+}}
+{head}__kernel void scaled(ulong n0, ulong n1, float a2)
+{{
+    __attribute__((aligned(64))) __local float l0[4];
+    scaled_apart((const __global float *)n0, (__global float *)n1, a2, l0);
+}}
+"""
+    )
+    assert print_source(text, "opencl", apart=True) == print_source(text, "opencl")
+    assert print_source(text, "c", True, apart=True) == print_source(text, "c")
+
+
+def test_a_kernel_without_memory_of_its_own_says_nothing_of_it() -> None:
+    k = Builder("twice")
+    x = k.buffer("f32")
+    k.store(x, k.global_id(0), k.load(x, k.global_id(0)) * 2.0)
+    text = k.finish()
+    assert print_source(text, "opencl", True, apart=True) == print_source(text, "opencl", True)
+
+
 def test_constants_fold_and_repeated_work_is_done_once() -> None:
     k = Builder("fold")
     x = k.buffer("f32")
