@@ -40,8 +40,11 @@ class Mlir(str):
 class Builder:
     """One kernel. `index_bits` is the width of `index` arithmetic: 32 where all offsets fit, else 64.
 
-    local_size: the work-group size where the kernel relies on it. Launches must then use it.
+    local_size: the work-group size where the kernel relies on it. Launches must then use it. asked_once: it pays to ask
+    once whether all vectors are aligned, not each, and to have the body twice (`codegen.printer.Printer.kernel`).
     """
+
+    asked_once = False
 
     def __init__(self, name: str, index_bits: int = 32, local_size: tuple[int, int, int] | None = None):
         self.name, self.index_bits, self.local_size = name, index_bits, local_size
@@ -409,9 +412,11 @@ class Builder:
         if self._workgroup:
             signature += f" workgroup({', '.join(self._workgroup)})"
         signature += " kernel"
+        attributes = ["asked_once"] * self.asked_once
         if self.local_size:
-            group = ", ".join(map(str, self.local_size))
-            signature += f" attributes {{gpu.known_block_size = array<i32: {group}>}}"
+            attributes.append(f"gpu.known_block_size = array<i32: {', '.join(map(str, self.local_size))}>")
+        if attributes:
+            signature += f" attributes {{{', '.join(attributes)}}}"
         lines = [
             "module attributes {gpu.container_module, "
             f"dlti.dl_spec = #dlti.dl_spec<index = {self.index_bits} : i32>}} {{",

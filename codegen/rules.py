@@ -311,7 +311,7 @@ def load(p: Printer, op: Any) -> str:
     buffer, index = op.operands
     _, element, space = p.memref(buffer.type)
     t = Type(element, p.type(op.results[0]).width)
-    x = p.lang.load(p[buffer], p[index], t, space)
+    x = p.lang.load(p[buffer], p[index], t, space, p.known)
     return p.half_value(x, t) if t.element in HALVES else x
 
 
@@ -321,7 +321,7 @@ def store(p: Printer, op: Any) -> None:
     _, element, space = p.memref(buffer.type)
     t = Type(element, p.type(value).width)
     x = p.half_bits(p[value], t) if t.element in HALVES else p[value]
-    p.line(p.lang.store(x, p[buffer], p[index], t, space))
+    p.line(p.lang.store(x, p[buffer], p[index], t, space, p.known))
 
 
 @rule("memref.prefetch")

@@ -82,6 +82,7 @@ class Language:
     aligned = "__attribute__((aligned(64))) "
     prefetch = "PREFETCH({});"
     separate = "SEPARATE;"
+    aligned_known = ""  # goes before kernels that are told (`whole`) whether all of their vectors are aligned as such
     scope: ClassVar[tuple[str, str]] = ("", "")  # what begins and ends a block of some length; {}: a label
     opaque = "{}"  # a scalar that the compiler learns nothing of
     multiply_add = "fma"  # a lanewise function: a * b + c, rounded once or twice
@@ -205,23 +206,23 @@ class Language:
         """The body of a lanewise function."""
         return f"    return {lanes};\n"
 
-    def load(self, p: str, i: str, t: Type, space: str) -> str:
-        """Elements from p[i] on, which is in an address space; halves as their bits."""
-        return f"{p}[{i}]" if t.width == 1 else self.load_vector(p, i, t, space)
+    def load(self, p: str, i: str, t: Type, space: str, known: bool = False) -> str:
+        """Elements from p[i] on, which is in an address space; halves as their bits. known: see `aligned_known`."""
+        return f"{p}[{i}]" if t.width == 1 else self.load_vector(p, i, t, space, known)
 
-    def store(self, x: str, p: str, i: str, t: Type, space: str) -> str:
+    def store(self, x: str, p: str, i: str, t: Type, space: str, known: bool = False) -> str:
         """The statement that writes elements from p[i] on; halves as their bits."""
-        return f"{p}[{i}] = {x};" if t.width == 1 else self.store_vector(x, p, i, t, space)
+        return f"{p}[{i}] = {x};" if t.width == 1 else self.store_vector(x, p, i, t, space, known)
 
-    def load_vector(self, p: str, i: str, t: Type, space: str) -> str:
+    def load_vector(self, p: str, i: str, t: Type, space: str, known: bool) -> str:
         """Lanes that are aligned as one element."""
-        return f"LOAD({self.spaces[space].strip() or '__private'}, {self.memory(t.element)}, {t.width}, {p} + {i})"
+        where = f"{self.spaces[space].strip() or '__private'}, {self.memory(t.element)}, {t.width}"
+        return f"KNOWN_LOAD({where}, {p} + {i})" if known else f"LOAD({where}, {p} + {i})"
 
-    def store_vector(self, x: str, p: str, i: str, t: Type, space: str) -> str:
+    def store_vector(self, x: str, p: str, i: str, t: Type, space: str, known: bool) -> str:
         """The statement that writes lanes, aligned as one element."""
-        return (
-            f"STORE({self.spaces[space].strip() or '__private'}, {self.memory(t.element)}, {t.width}, {x}, {p} + {i});"
-        )
+        where = f"{self.spaces[space].strip() or '__private'}, {self.memory(t.element)}, {t.width}"
+        return f"KNOWN_STORE({where}, {x}, {p} + {i});" if known else f"STORE({where}, {x}, {p} + {i});"
 
     def atomic(self, p: Printer, kind: str, t: Type, space: str, memory: str, i: str, x: str) -> str:
         """The statement that combines x into memory[i] atomically."""

@@ -120,11 +120,11 @@ class C(Language):
             return self.store(p.need(fn, [old, x], value), memory, i, t, space)
         return self.store(p.half_bits(p.need(fn, [p.half_value(old, t), x], value), t), memory, i, t, space)
 
-    def load_vector(self, p: str, i: str, t: Type, space: str) -> str:
+    def load_vector(self, p: str, i: str, t: Type, space: str, known: bool) -> str:
         """Lanes, aligned as one element."""
         return f"*(const {self.type(t._replace(element=self.stored(t)))}_at *)({p} + {i})"
 
-    def store_vector(self, x: str, p: str, i: str, t: Type, space: str) -> str:
+    def store_vector(self, x: str, p: str, i: str, t: Type, space: str, known: bool) -> str:
         """The statement that writes lanes, aligned as one element."""
         return f"*({self.type(t._replace(element=self.stored(t)))}_at *)({p} + {i}) = {x};"
 

@@ -147,11 +147,11 @@ class Cuda(Language):
         """a where c else b, lane by lane."""
         return f"{c} ? {a} : {b}" if lanes == 1 else f"select({c}, {a}, {b})"
 
-    def load_vector(self, p: str, i: str, t: Type, space: str) -> str:
+    def load_vector(self, p: str, i: str, t: Type, space: str, known: bool) -> str:
         """Lanes, aligned as one element."""
         return f"*(const {self.vector(self.memory(t.element), t.width)} *)({p} + {i})"
 
-    def store_vector(self, x: str, p: str, i: str, t: Type, space: str) -> str:
+    def store_vector(self, x: str, p: str, i: str, t: Type, space: str, known: bool) -> str:
         """The statement that writes lanes, aligned as one element."""
         return f"*({self.vector(self.memory(t.element), t.width)} *)({p} + {i}) = {x};"
 

@@ -17,10 +17,10 @@ from typing import Any
 from codegen.builder import Buf, Builder, V
 from codegen.emit import Emitter, needs, operands
 from codegen.index import Expr, Var
-from codegen.kernels import kept, reduction, walk
+from codegen.kernels import kept, lanes_of_rows, reduction, walk
 from codegen.kernels.kept import Kept
 from codegen.kernels.rows import locate
-from codegen.kernels.walk import Phase, accumulators
+from codegen.kernels.walk import Phase, accumulators, tail
 from codegen.loops import Instr, Program, Store
 from codegen.nesting import Nest, arrange, element_bytes, lanes
 from ops_core.sizes import deferred, multiple, usual, varies
@@ -29,8 +29,6 @@ from ops_core.sizes import deferred, multiple, usual, varies
 GROUP_ITEMS = 64
 # A GPU reads 16 bytes per work item and access at full speed.
 GPU_VECTOR_BYTES = 16
-# Work items that share a row on a GPU, at most; rows shorter than their vectors take fewer.
-ROW_LANES = 128
 # Rows of a tile: where a load is contiguous along another variable than the vector, a work item walks that many
 # neighbours along it, so that a cache line is read once. benchmarks: transpose.
 TILE = 16
@@ -46,9 +44,6 @@ GROUPS_PER_UNIT = 4
 COLUMNS = 4
 # Operations of such a walk, at most: they take long to compile and hide how slowly rows come. Reasoned, not measured.
 MAX_WALK_OPS = 128
-# Lanes of the vectors that take what is left of a row before single elements do, which take about as long each: softmax
-# of 70 spent more than half of its time on the last 6. benchmarks: lengths.
-TAIL_LANES = (8, 4)
 
 
 @dataclass
@@ -80,9 +75,14 @@ class _Nest:
         self.items = prod(-(-v.size // self._block(v)) for v in nest.parallel)
         self.lanes = 1
         if nest.reduced and not along and not caps.is_cpu:
-            self.lanes = lanes(nest.reduced[-1], min(ROW_LANES, caps.max_work_group_size) * width) // width
+            most = lanes_of_rows.most(prod(v.size for v in nest.reduced), width)
+            self.lanes = lanes(nest.reduced[-1], min(most, caps.max_work_group_size) * width) // width
         self.local = self.lanes if self.lanes > 1 else _local_size(self.items, caps)
         self.k = Builder(name, 64 if self.program.wide else 32, (self.local, 1, 1) if self.lanes > 1 else None)
+        if self.lanes > 1:
+            rows = nest.reduced[-1].size, prod(v.size for v in nest.reduced)
+            turns = [lanes_of_rows.turns(0, size, width * self.lanes) for size in rows]
+            self.k.asked_once = turns[0] > 0 and 0 < turns[1] <= lanes_of_rows.UNROLLED
         # A tile's vectors begin anywhere.
         self.emitter = Emitter(self.k, self.program, nest.vector, rows=None if self.tiled else nest.rows)
         self.arrays: list[str] = []
@@ -498,10 +498,13 @@ class _Nest:
         inner = not rest and bounds is not None
         lo, hi, step = (*bounds, block) if inner and bounds else (0, var.size, 1)
         first: V | int = lo
+        mine, turns = None, 0
         if inner and self.lanes > 1:
             first, step = self.k.local_id(0) * width + lo, width * self.lanes
-        with self.k.for_(first, hi, step, init=acc) as loop:
-            self.emitter.env[var] = loop.iv
+            if turns := lanes_of_rows.turns(lo, hi, step):
+                mine, first, hi = first, 0, hi - lo
+        with self.k.for_(first, hi, step, init=acc, unroll=1 < turns <= lanes_of_rows.UNROLLED) as loop:
+            self.emitter.env[var] = loop.iv if mine is None else loop.iv + mine
             before, self.emitter.width = self.emitter.width, width
             loop.yield_(*self._loop(rest, visit, loop.args, width, bounds, block))
             self.emitter.width = before
@@ -542,17 +545,6 @@ class _Nest:
         for var in self.nest.reduced:
             at = at * emitter.size(var.size) + emitter.env[var]
         return self.kept[value.place], at * emitter.width if self.across_items else at
-
-
-def tail(size: int, width: int, block: int = 0) -> list[tuple[int, int, int]]:
-    """(first, end, lanes) of the parts of a row that follow its whole vectors, or blocks of vectors."""
-    found, block = [], block or width
-    for fewer in (*(n for n in (width, *TAIL_LANES) if n < block and n <= width), 1):
-        lo, hi = size // block * block, size // fewer * fewer
-        if not multiple(size, block) and (varies(size) or lo < hi):
-            found.append((lo, hi, fewer))
-        block = fewer
-    return found
 
 
 def _split(reductions: list[Any], values: list[V]) -> list[list[V]]:

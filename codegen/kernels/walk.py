@@ -9,6 +9,7 @@ from typing import Any
 from codegen.index import Var
 from codegen.kernels.kept import Kept
 from codegen.loops import Instr, Program, Store
+from ops_core.sizes import multiple, varies
 
 # Accumulators of a walk, at most: registers hold them. Reasoned, not measured.
 MAX_ACCUMULATORS = 8
@@ -21,6 +22,9 @@ VECTORS, STEP_OPS = 4, 32
 # with the page. benchmarks: layer norm of (4096, 1024) 1.01 -> 0.86 ms, (16384, 256) 0.96 -> 0.90, (64, 65536) 1.12 ->
 # 1.03, softmax of (4096, 1024) 1.36 -> 1.21, RMS norm 1.01 -> 0.98; softmax's backward, rows of 512 bytes: as before.
 AHEAD = 1024
+# Lanes of the vectors that take what is left of a row before single elements do, which take about as long each: softmax
+# of 70 spent more than half of its time on the last 6. benchmarks: lengths.
+TAIL_LANES = (8, 4)
 
 
 @dataclass
@@ -60,3 +64,14 @@ def streams(program: Program, ids: Iterable[int], row: Var, vector: Var) -> list
             if row in expr.vars and expr.coefficient(vector) == 1 and not any(map(expr.dynamic, program.vars)):
                 found[instr.data] = instr
     return list(found.values())
+
+
+def tail(size: int, width: int, block: int = 0) -> list[tuple[int, int, int]]:
+    """(first, end, lanes) of the parts of a row that follow its whole vectors, or blocks of vectors."""
+    found, block = [], block or width
+    for fewer in (*(n for n in (width, *TAIL_LANES) if n < block and n <= width), 1):
+        lo, hi = size // block * block, size // fewer * fewer
+        if not multiple(size, block) and (varies(size) or lo < hi):
+            found.append((lo, hi, fewer))
+        block = fewer
+    return found

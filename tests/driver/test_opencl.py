@@ -167,6 +167,32 @@ def test_kernels_of_one_program_are_not_mixed_up(tmp_path):
     subprocess.run([sys.executable, "-c", SORTS], env=env | {"LAZY_DRIVER": "opencl"}, check=True, timeout=300)
 
 
+ROWS = """
+import torch
+base = torch.randn(8 * 1032 + 8)
+there = base.to("lazy")
+for dtype in (torch.float32, torch.float16):
+    x, y = base.to(dtype), there.to(dtype)
+    for start in (0, 1, 2, 4, 8):
+        for stride in (1024, 1026, 1028):
+            rows, same = (t.as_strided((8, 1024), (stride, 1), start) for t in (x, y))
+            made = [same.float().softmax(1).to(dtype), torch.nn.functional.layer_norm(same, (1024,))]
+            want = [rows.float().softmax(1).to(dtype), torch.nn.functional.layer_norm(rows, (1024,))]
+            for a, b in zip(made, want):
+                torch.testing.assert_close(a.cpu(), b, msg=str((dtype, start, stride)))
+            room, other = torch.zeros(8 * 1024 + 8, dtype=dtype), torch.zeros(8 * 1024 + 8, dtype=dtype, device="lazy")
+            for t, r in ((room, rows), (other, same)):
+                t[start : start + 8 * 1024].view(8, 1024).copy_(torch.nn.functional.layer_norm(r, (1024,)))
+            torch.testing.assert_close(other.cpu(), room, msg=str((dtype, start, stride)))
+"""
+
+
+def test_rows_that_begin_anywhere(tmp_path):
+    """Whether vectors are aligned is asked once, of addresses and of where in their memory rows begin."""
+    env = {**os.environ, "LAZY_OPENCL_AS": "gpu", "LAZY_OPENCL_MEMORY": "addresses", "LAZY_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", ROWS], env=env | {"LAZY_DRIVER": "opencl"}, check=True, timeout=300)
+
+
 @pytest.fixture(scope="module")
 def device():
     from lazy_backend.driver import discovery
