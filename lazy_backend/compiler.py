@@ -347,9 +347,12 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
 
 def custom_launch(device: int, node: WindowNode) -> tuple:
     """The step of a user's own kernel. Raises RuntimeError where the device compiles another language than OpenCL C."""
-    if (language := capabilities(device).language) != "opencl":
-        raise RuntimeError(f"{node.op} is OpenCL C, and the device compiles {language or 'nothing'}")
+    caps = capabilities(device)
+    if caps.language != "opencl":
+        raise RuntimeError(f"{node.op} is OpenCL C, and the device compiles {caps.language or 'nothing'}")
     found = custom.KERNELS[node.op]
+    if caps.address_args:
+        found = custom.by_number(found)
     key = (device, found.source)
     if key not in _kernels:
         entry = cache.kernel_name(found.source, _C.device_properties(device))
@@ -357,7 +360,7 @@ def custom_launch(device: int, node: WindowNode) -> tuple:
         loading.ask(Asked(entry, found.function, node.line, lambda: Source("", (), found.source)))
         [_kernels[key]] = loading.finish()
         described[_kernels[key]] = f"{node.op} ({node.line})"
-    return custom.launch(node, found, _kernels[key])
+    return custom.launch(node, found, _kernels[key], caps.address_args)
 
 
 def interpretable(window: Window) -> frozenset[int]:

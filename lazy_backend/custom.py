@@ -11,15 +11,20 @@ Sizes = int | tuple[int, ...]
 
 
 class Custom(NamedTuple):
-    """One kernel. `work(*arguments)` gives its work items; run-time scalars are None there, tensors are on "meta"."""
+    """One kernel. `work(*arguments)` gives its work items; run-time scalars are None there, tensors are on "meta".
+
+    parameters: their types in C; empty for memory.
+    """
 
     source: str
     function: str
+    parameters: tuple[str, ...]
     work: Callable[..., Sizes]
     group: tuple[int, int, int]
 
 
 KERNELS: dict[str, Custom] = {}  # by the op's name as it is recorded: "mylib.scale.default"
+C_TYPES = {"Tensor": "", "float": "float", "int": "int", "bool": "int"}
 
 
 def kernel(
@@ -42,7 +47,9 @@ def kernel(
     namespace, function = name.split("::")
     torch.library.define(name, schema)
     torch.library.register_fake(name, shape)
-    KERNELS[f"{namespace}.{function}.default"] = Custom(source, function, work, group)
+    parsed = torch._C.parse_schema(name + schema)
+    parameters = tuple(C_TYPES.get(str(value.type), "") for value in [*parsed.arguments, *parsed.returns])
+    KERNELS[f"{namespace}.{function}.default"] = Custom(source, function, parameters, work, group)
     op = getattr(getattr(torch.ops, namespace), function)
 
     def on_host(*arguments: Any) -> None:
@@ -65,22 +72,31 @@ def _from_the_start(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.storage_offset() else tensor
 
 
-def launch(node: Any, custom: Custom, handle: int) -> tuple:
+def by_number(custom: Custom) -> Custom:
+    """A kernel that is given addresses as numbers, as generated ones are, and calls the user's with pointers."""
+    name = f"{custom.function}_by_number"
+    takes = ", ".join(f"{type or 'ulong'} a{i}" for i, type in enumerate(custom.parameters))
+    gives = ", ".join(f"a{i}" if type else f"(__global void *)a{i}" for i, type in enumerate(custom.parameters))
+    caller = f"\n__kernel void {name}({takes})\n{{\n    {custom.function}({gives});\n}}\n"
+    return custom._replace(source=custom.source + caller, function=name)
+
+
+def launch(node: Any, custom: Custom, handle: int, addresses: bool) -> tuple:
     """The plan's step for a recorded call. Raises ValueError for an argument that a kernel cannot take."""
-    args = [_argument(value, node.op) for value in [*node.args, *node.outs]]
+    args = [_argument(value, node.op, addresses) for value in [*node.args, *node.outs]]
     size = custom.work(*(_on_meta(value) for value in node.args))
     work = (*(size if isinstance(size, tuple) else (size,)), 1, 1)[:3]
     return ("launch", handle, work, custom.group, args)
 
 
-def _argument(value: Any, op: str) -> tuple:
+def _argument(value: Any, op: str, addresses: bool) -> tuple:
     match value:
         case ("tensor", slot, _, sizes, strides, offset):
             if offset or tuple(strides) != torch.empty(sizes, device="meta").stride():
                 raise ValueError(
                     f"{op} was given a tensor that is not contiguous; call what lazy_backend.kernel returned"
                 )
-            return ("slot", slot, "")
+            return ("slot", slot, "address" if addresses else "")
         case ("scalar", index, _):
             return ("scalar", index, "f32")
         case bool() | int():

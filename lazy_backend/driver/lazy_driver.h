@@ -85,7 +85,8 @@ typedef struct {
   uint32_t address_args;        /* 1: generated kernels take LAZY_ARG_ADDRESS in place of LAZY_ARG_BUFFER */
 } lazy_properties;
 
-/* ADDRESS: as BUFFER, to a kernel that has a number of 64 bits there, not a pointer. Only with address_args. */
+/* ADDRESS: as BUFFER, to a kernel that has a number of 64 bits there, not a pointer. Only with address_args, and then the
+   host has no BUFFER that begins at an offset: a driver may refuse it. */
 typedef enum { LAZY_ARG_BUFFER = 0, LAZY_ARG_BYTES = 1, LAZY_ARG_LOCAL = 2, LAZY_ARG_ADDRESS = 3 } lazy_arg_kind;
 typedef struct {
   uint32_t kind;   /* lazy_arg_kind */

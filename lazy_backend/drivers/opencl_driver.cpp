@@ -463,11 +463,6 @@ cl_int set_arg(cl_kernel kernel, cl_uint index, const lazy_arg& arg) {
   switch (arg.kind) {
     case LAZY_ARG_BUFFER: {
       if (arg.mem->pointer) return cl.clSetKernelArgSVMPointer(kernel, index, arg.mem->pointer + arg.offset);
-      // NVIDIA's driver takes a buffer's address for one of shared virtual memory; with sub-buffers the chip check died.
-      const auto address = reinterpret_cast<const void*>(arg.mem->address + arg.offset);
-      if (arg.mem->address && arg.offset && cl.clSetKernelArgSVMPointer &&
-          cl.clSetKernelArgSVMPointer(kernel, index, address) == CL_SUCCESS)
-        return CL_SUCCESS;
       cl_mem buffer;
       const cl_int code = buffer_at(arg.mem, arg.offset, &buffer);
       return code == CL_SUCCESS ? cl.clSetKernelArg(kernel, index, sizeof(buffer), &buffer) : code;
@@ -486,6 +481,11 @@ cl_int set_arg(cl_kernel kernel, cl_uint index, const lazy_arg& arg) {
 lazy_status launch(lazy_device, lazy_queue q, lazy_kernel kernel, const uint64_t global[3], const uint64_t local[3],
                    uint32_t nargs, const lazy_arg* args) {
   for (uint32_t i = 0; i < nargs; ++i) {
+    // NVIDIA's driver (580.159.04) dies when a buffer is freed that has had sub-buffers.
+    if (args[i].kind == LAZY_ARG_BUFFER && args[i].mem->buffer && args[i].mem->address && args[i].offset) {
+      return fail(LAZY_INVALID_ARGUMENT, "kernel argument " + std::to_string(i) +
+                                             ": with address_args, memory from an offset on is a LAZY_ARG_ADDRESS");
+    }
     if (const cl_int code = set_arg(kernel->kernel, i, args[i])) {
       return result(code, ("kernel argument " + std::to_string(i)).c_str());
     }

@@ -143,10 +143,36 @@ print(caps.host_visible, caps.address_args)
     [("", "True True"), ("coarse", "False False"), ("addresses", "False True"), ("buffers", "False False")],
 )
 def test_generated_kernels_and_the_users_own_run_with_every_memory(memory, found):
-    """Generated ones are given numbers where the driver takes them, the user's own always pointers."""
+    """Where the driver takes numbers for memory, generated ones are given them, and call the user's with pointers."""
     env = {**os.environ, "LAZY_DRIVER": "opencl", "LAZY_OPENCL_AS": "", "LAZY_OPENCL_MEMORY": memory}
     done = subprocess.run([sys.executable, "-c", KERNELS], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == found
+
+
+OFFSETS = """
+import numpy as np
+from lazy_backend.driver.base import Buffer
+from lazy_backend.driver.errors import InvalidArgument
+from lazy_backend.porting.bench import Bench
+bench = Bench("opencl")
+kernel = bench.kernel("__kernel void one(__global int* x) { x[0] = 1; }", "one")
+mem = bench.upload(np.zeros(1024, np.int32))
+try:
+    bench.device.launch(bench.queue, kernel, (1, 1, 1), (1, 1, 1), [Buffer(mem, bench.caps.mem_alignment)])
+except InvalidArgument as error:
+    print(error)
+bench.device.launch(bench.queue, kernel, (1, 1, 1), (1, 1, 1), [Buffer(mem)])
+print(bench.get(mem, 2, np.int32).tolist())
+"""
+
+
+def test_a_buffer_from_an_offset_on_is_an_address_where_kernels_take_these():
+    """NVIDIA's driver dies of sub-buffers. The message says what to give it, and the next launch runs."""
+    env = {**os.environ, "LAZY_OPENCL_AS": "", "LAZY_OPENCL_MEMORY": "addresses"}
+    done = subprocess.run([sys.executable, "-c", OFFSETS], env=env, capture_output=True, text=True, check=True)
+    refused, result = done.stdout.strip().splitlines()
+    assert "kernel argument 0" in refused and "LAZY_ARG_ADDRESS" in refused
+    assert result == "[1, 0]"
 
 
 SORTS = """

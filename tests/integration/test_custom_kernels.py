@@ -72,6 +72,36 @@ def test_gradient():
     assert x.grad.cpu().tolist() == [7, 7, 7]
 
 
+SHARED = """
+__attribute__((reqd_work_group_size(64, 1, 1)))
+__kernel void reversed(__global const int* x, int n, __global int* out) {
+    __local int kept[64];
+    int lane = get_local_id(0), first = get_group_id(0) * 64;
+    if (first + lane < n) kept[lane] = x[first + lane];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int last = min(64, n - first) - 1;
+    if (lane <= last) out[first + lane] = kept[last - lane];
+}
+"""
+
+
+def test_work_groups_share_memory():
+    """A kernel may have local memory, barriers and a work-group of its own size."""
+    op = lazy_backend.kernel(
+        "lazy_tests::reversed",
+        "(Tensor x, int n) -> Tensor",
+        SHARED,
+        shape=lambda x, n: torch.empty_like(x),
+        work=lambda x, n: -(-x.numel() // 64) * 64,
+        group=(64, 1, 1),
+    )
+    x = torch.randint(100, (1000,), dtype=torch.int32)
+    for start in (0, 8, 500):  # the last one is fewer items than groups
+        part = x[start:]
+        want = torch.cat([piece.flip(0) for piece in part.split(64)])
+        assert torch.equal(op(part.to("lazy") + 0, len(part)).cpu(), want)
+
+
 def test_shape_errors_come_at_the_call():
     """What the shape function raises is raised at the call."""
 

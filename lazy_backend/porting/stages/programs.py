@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lazy_backend.driver.base import Arg, Buffer, Local, Scalar
+from lazy_backend.driver.base import Address, Arg, Buffer, Local, Scalar
 from lazy_backend.driver.errors import BuildFailed, DriverError
 from lazy_backend.porting.bench import Bench, CheckFailed, expect
 
@@ -19,20 +19,24 @@ ENTRIES = ("program_load", "kernel_create", "launch")
 AT_EACH = (1, 1, 1)
 
 
-def source(b: Bench, name: str, write: Callable[[Any], None], local_size: Size | None = None) -> str:
+def source(
+    b: Bench, name: str, write: Callable[[Any], None], local_size: Size | None = None, addresses: bool = False
+) -> str:
     """A kernel written with codegen's builder, in the chip's language. codegen is imported where a chip compiles."""
     from codegen.builder import Builder
-    from codegen.printer import print_kernel
+    from codegen.printer import print_source
 
     k = Builder(name, index_bits=64, local_size=local_size)
     write(k)
-    return print_kernel(k.finish(), b.caps.language)
+    return print_source(k.finish(), b.caps.language, addresses).program()
 
 
-def kernel(b: Bench, name: str, write: Callable[[Any], None], local_size: Size | None = None) -> Any:
-    """The built kernel."""
+def kernel(
+    b: Bench, name: str, write: Callable[[Any], None], local_size: Size | None = None, addresses: bool = False
+) -> Any:
+    """The built kernel. addresses: it takes numbers for memory."""
     b.needs(*ENTRIES)
-    program = b.device.program_load(source(b, name, write, local_size).encode(), False, "")
+    program = b.device.program_load(source(b, name, write, local_size, addresses).encode(), False, "")
     return b.device.kernel_create(program, name)
 
 
@@ -83,18 +87,19 @@ def every_scalar_type(b: Bench) -> None:
 
 @check()
 def buffers_with_offsets(b: Bench) -> None:
-    """A buffer argument begins at its offset."""
-    step = b.caps.mem_alignment
+    """A buffer argument begins at its offset, as an address where the chip takes these."""
+    step, addresses = b.caps.mem_alignment, b.caps.address_args
+    memory = Address if addresses else Buffer
     x = np.arange(4096, dtype=np.float32)
     src, dst = b.upload(x), b.upload(np.zeros_like(x))
-    made = kernel(b, "scale", _scale)
+    made = kernel(b, "scale", _scale, addresses=addresses)
     for offset in (step, 3 * step):
-        launch(b, made, (100, 1, 1), AT_EACH, [Buffer(src, offset), Buffer(dst), _scalar(1, "f4")])
+        launch(b, made, (100, 1, 1), AT_EACH, [memory(src, offset), memory(dst), _scalar(1, "f4")])
         got, first = b.get(dst, 100, np.float32), offset // 4
         expect(
             (got == x[first : first + 100]).all(), f"a buffer argument with offset {offset} begins at {got[0] * 4:g}"
         )
-    launch(b, made, (100, 1, 1), AT_EACH, [Buffer(src), Buffer(dst, 2 * step), _scalar(1, "f4")])
+    launch(b, made, (100, 1, 1), AT_EACH, [memory(src), memory(dst, 2 * step), _scalar(1, "f4")])
     got = b.get(dst, 100, np.float32, 2 * step)
     expect((got == x[:100]).all(), f"a result at offset {2 * step} of its buffer is not there")
 
