@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -75,8 +76,12 @@ def _from_the_start(tensor: torch.Tensor) -> torch.Tensor:
 def by_number(custom: Custom) -> Custom:
     """A kernel that is given addresses as numbers, as generated ones are, and calls the user's with pointers."""
     name = f"{custom.function}_by_number"
+    declared = re.search(rf"\b{custom.function}\s*\(([^)]*)\)", custom.source)
+    texts = declared[1].split(",") if declared else []
+    spaces = ["__constant" if "constant" in text else "__global" for text in texts]
+    spaces += ["__global"] * len(custom.parameters)  # what a macro hides
     takes = ", ".join(f"{type or 'ulong'} a{i}" for i, type in enumerate(custom.parameters))
-    gives = ", ".join(f"a{i}" if type else f"(__global void *)a{i}" for i, type in enumerate(custom.parameters))
+    gives = ", ".join(f"a{i}" if type else f"({spaces[i]} void *)a{i}" for i, type in enumerate(custom.parameters))
     caller = f"\n__kernel void {name}({takes})\n{{\n    {custom.function}({gives});\n}}\n"
     return custom._replace(source=custom.source + caller, function=name)
 

@@ -85,6 +85,24 @@ __kernel void reversed(__global const int* x, int n, __global int* out) {
 """
 
 
+def test_memory_may_be_constant():
+    """A parameter may be a pointer to `__constant` memory."""
+    op = lazy_backend.kernel(
+        "lazy_tests::weighted",
+        "(Tensor x, Tensor table) -> Tensor",
+        """
+        __kernel void weighted(__global const float* x, __constant float* table, __global float* out) {
+            int i = get_global_id(0);
+            out[i] = x[i] * table[i % 3];
+        }
+        """,
+        shape=lambda x, table: torch.empty_like(x),
+        work=lambda x, table: x.numel(),
+    )
+    x, table = torch.randn(12), torch.randn(3)
+    assert torch.equal(op(x.to("lazy"), table.to("lazy")).cpu(), x * table.repeat(4))
+
+
 def test_work_groups_share_memory():
     """A kernel may have local memory, barriers and a work-group of its own size."""
     op = lazy_backend.kernel(
