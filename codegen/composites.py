@@ -13,7 +13,9 @@ from codegen.kernels.blocks import access
 from codegen.kernels.factor import FORMS, factor
 from codegen.kernels.fourier import transform
 from codegen.kernels.operand import Sink, Source
-from codegen.kernels.recurrence import Recurrence, recurrence, recurrence_backward
+from codegen.kernels.recurrence import recurrence, recurrence_backward
+from codegen.kernels.recurrence_groups import fits
+from codegen.kernels.recurrence_walk import Recurrence
 from codegen.kernels.step import Steps
 from ops_core.composites import PREFIX
 from ops_core.ir import Graph, Node, Value
@@ -97,28 +99,31 @@ def _absent(k: Builder) -> Any:
 
 
 def _recurrence_claimed(node: Node, caps: Any, used: set[Value]) -> bool:
-    """On CPUs: a row of the batch is work enough for one of their units, and waits for no other."""
-    return bool(caps.is_cpu)
+    """On CPUs: a row of the batch is work enough for one of their units, and waits for no other. Elsewhere it is for
+    one work-group, where the state fits."""
+    return bool(caps.is_cpu) or fits(_layer(node, {}), caps)
+
+
+def _layer(node: Node, binds: Mapping[str, Bind], contiguous: int | None = None, index_bits: int = 32) -> Recurrence:
+    (steps, batch, _), (_, size) = node.outputs[0].shape, node.inputs[2].shape
+    kind, dtype, reverse = node.attrs["kind"], node.inputs[0].dtype, node.attrs["reverse"]
+    return Recurrence(kind, steps, batch, size, dtype, reverse, binds, contiguous, index_bits)
 
 
 def _recurrence(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
-    kind, backward = node.attrs["kind"], node.op == RECURRENCE_BACKWARD
-    cell = CELLS[kind]
+    backward = node.op == RECURRENCE_BACKWARD
+    cell, lstm = CELLS[node.attrs["kind"]], node.attrs["kind"] == "lstm"
     if backward:
         inputs = ["grad", "saved", "weight", *["grad_memory"] * (len(sources) > 3)]
         outputs = ["dx", *["dh"] * cell.distinct, *["carry"] * cell.carries]
     else:
-        inputs = ["gates", "hidden", "weight", *["memory"] * (kind == "lstm"), *["bias"] * node.attrs["biased"]]
-        outputs = ["out", "saved", *["last"] * (kind == "lstm")]
+        inputs = ["gates", "hidden", "weight", *["memory"] * lstm, *["bias"] * node.attrs["biased"]]
+        outputs = ["out", "saved", *["last"] * lstm]
     places: dict[Any, str] = {n: f"in{i}" for i, n in enumerate(inputs)} | {outputs[i]: f"out{i}" for i in sinks}
     binds: dict[str, Bind] = dict(zip(inputs, (s.bind for s in sources), strict=True))
     binds |= {outputs[i]: sink.bind for i, sink in sinks.items()}
-    (steps, batch, _), (_, size) = node.outputs[0].shape, node.inputs[2].shape
-    weight = sources[2]
-    spec = Recurrence(
-        kind, steps, batch, size, node.inputs[0].dtype, node.attrs["reverse"], binds,
-        weight.contiguous((1, 0), access(caps)), _index_bits(sources, sinks),
-    )  # fmt: skip
+    contiguous = sources[2].contiguous((1, 0), access(caps))
+    spec = _layer(node, binds, contiguous, _index_bits(sources, sinks))
     made = (recurrence_backward if backward else recurrence)(name, spec, caps)
     return Steps([step._replace(args=tuple(places.get(a, a) for a in step.args)) for step in made.steps], made.temps)
 

@@ -230,10 +230,20 @@ bool plain(const Stack& s) {
   return size > 0;
 }
 
+// Bytes of weight up to which a work-group that walks all steps reads the whole of it in each.
+constexpr int64_t kWalkedWeight = 4 << 20;
+
+// Whether a device has one kernel for all steps: with the steps written out a window takes longer to plan than torch's composite.
+// What such a kernel needs of a device that is no CPU: codegen/kernels/recurrence_groups.py, `fits`, for any weight of these bytes.
+bool walks(const Stack& s) {
+  const lazy_properties& props = device(s.input.device().index()).props;
+  const int64_t size = s.hx[0].size(-1), itemsize = std::max<int64_t>(4, s.input.element_size());
+  return props.is_cpu || (props.local_memory_bytes >= (24 << 10) && shape_of(s.kind).gates * size * size * itemsize <= kWalkedWeight);
+}
+
 // All layers, as torch's composites have them.
 Triple run(const Stack& s) {
-  // Only a CPU has a kernel for all steps: with the steps written out a window takes longer to plan than torch's composite.
-  if (!plain(s) || !device(s.input.device().index()).props.is_cpu) return composed(s);
+  if (!plain(s) || !walks(s)) return composed(s);
   const int64_t directions = s.bidirectional ? 2 : 1, each = s.biases ? 4 : 2;
   Tensor x = s.batch_first ? s.input.transpose(0, 1) : s.input;
   variable_list hidden, cells;

@@ -49,11 +49,29 @@ def test_one_walk(kind: str, way: Callable[..., Callable[[Case], None]], reverse
     build(way(kind, 4, 5, 18, reverse)).check(launches=2)
 
 
+# (work items of a group, batch, size): terms that parts of a group do not share evenly, columns that lanes do not,
+# several columns for each item, several rows for each group and rows that groups do not share evenly.
+GROUPS = [(256, 4, 16), (256, 5, 18), (256, 3, 100), (64, 2, 150), (256, 6, 32), (128, 1, 7)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("way", [forward, backward])
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize(("group", "batch", "size"), GROUPS)
+def test_work_groups_that_walk(
+    group: int, batch: int, size: int, kind: str, way: Callable[..., Callable[[Case], None]], reverse: bool
+) -> None:
+    """On a GPU a work-group takes rows through all steps, forward after the weight is packed."""
+    gpu = GPU | {"max_work_group_size": group, "local_memory_bytes": 1 << 15, "compute_units": 2}
+    build(way(kind, 3, batch, size, reverse)).check(launches=1 if way is backward else 2, **gpu)
+
+
 @pytest.mark.parametrize("way", [forward, backward])
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_steps_written_out(kind: str, way: Callable[..., Callable[[Case], None]]) -> None:
-    """What a device that is no CPU runs."""
-    build(way(kind, 3, 4, 16, False)).check(**GPU, local_memory_bytes=1 << 15, global_memory_bytes=1 << 30)
+    """What a device runs that is no CPU and whose local memory does not hold the state of a row."""
+    plan = build(way(kind, 3, 4, 160, False)).check(**GPU, local_memory_bytes=3 << 10, global_memory_bytes=1 << 30)
+    assert len(plan.launches) > 2
 
 
 @pytest.mark.parametrize("kind", CELLS)
