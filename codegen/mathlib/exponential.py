@@ -32,6 +32,8 @@ EXP_DOUBLE = (
 )  # fmt: skip
 # (2^r - 1) / r on |r| <= 0.5, error 2^-28
 EXP2 = (0.693147182, 0.240226477, 0.0555035807, 0.00961850304, 0.00133918901, 0.000153292363)
+# 2^r on |r| <= 0.5, error 2^-23.7: for values that are added to 1
+SHORT_EXP2 = (1.00000012, 0.693146944, 0.240221202, 0.0555071309, 0.00967554189, 0.00132764725)
 # (tanh x - x) / x^3 in x^2 on [0, 0.6], error 2^-28
 TANH = (-0.333332986, 0.133319363, -0.0537847169, 0.0207986254, -0.00589796668)
 # (sinh x - x) / x^3 in x^2 on [0, 1], error 2^-31
@@ -160,12 +162,14 @@ def cosh(k: Builder, x: V) -> V:
 
 @define("tanh")
 def tanh(k: Builder, x: V) -> V:
-    """A polynomial up to 0.6, beyond it 1 - 2 / (e^2x + 1)."""
+    """A polynomial up to 0.6, beyond it 1 - 2 / (e^2x + 1), of which the exponential is a tenth to nothing: a short one
+    will do, and e^2x is 2^(2 / ln 2 x) without a rest (`elementwise` 2.91 -> 2.45 ms; the error 1.4 -> 1.9 ulp)."""
     size = k.map("abs", x)
     square = size * size
     small = fma(k, size * square, polynomial(k, square, TANH), size)
-    tail, n = reduce_exp(k, k.select(size > 10.0, 20.0, size * 2.0))
-    large = 1.0 - 2.0 / fma(k, tail + 1.0, power_of_two(k, n), 1.0)
+    most = k.select(size > 9.1, 9.1, size)
+    n, power = nearest_power(k, most, 2.0 * LOG2_E)
+    large = 1.0 - 2.0 / fma(k, polynomial(k, fma(k, most, 2.0 * LOG2_E, -n), SHORT_EXP2), power, 1.0)
     return copysign(k, k.select(size < 0.6, small, large), x)
 
 
