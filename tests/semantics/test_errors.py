@@ -228,6 +228,46 @@ def rows(device):
     return torch.ones(5, 3, device=device)
 
 
+NUMBERS = {
+    "a probability above 1": lambda d: F.binary_cross_entropy(*numbers(d, [0.5, 1.5], [1.0, 1.0])),
+    "a target below 0": lambda d: F.binary_cross_entropy(*numbers(d, [0.5, 0.5], [1.0, -1.0])),
+    "a chance above 1": lambda d: torch.bernoulli(*numbers(d, [0.5, 1.5])),
+    "a chance that is no number": lambda d: torch.bernoulli(*numbers(d, [float("nan"), 0.5])),
+    "a negative deviation": lambda d: torch.normal(0.0, *numbers(d, [1.0, -1.0])),
+    "a negative deviation beside a mean": lambda d: torch.normal(*numbers(d, [0.0, 0.0], [1.0, -1.0])),
+    "a floor of a quotient by 0": lambda d: torch.floor_divide(*numbers(d, [4, 4], [2, 0])),
+    "a quotient by 0": lambda d: torch.div(*numbers(d, [4, 4], [2, 0]), rounding_mode="trunc"),
+    "a remainder by 0": lambda d: torch.remainder(*numbers(d, [4, 4], [2, 0])),
+    "a remainder by 0 in place": lambda d: torch.Tensor.fmod_(*numbers(d, [4, 4], [2, 0])),
+}
+
+
+def numbers(device, *rows):
+    return [torch.tensor(row, device=device) for row in rows]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_eager_refuses_raise_at_the_next_read(device, any_window, name):
+    with pytest.raises(RuntimeError) as expected:
+        NUMBERS[name]("cpu")
+    refused = NUMBERS[name](device)
+    with pytest.raises(RuntimeError) as raised:
+        refused.tolist()
+    said, _, where = first_line(raised).partition(" (aten.")
+    assert first_line(expected).startswith(said) and "test_errors.py" in where
+    assert torch.ones(2, device=device).sum().item() == 2
+
+
+def test_numbers_that_eager_takes(device):
+    """A mean below 0 is no deviation, floats may be divided by 0, and a seed is no chance."""
+    assert torch.normal(*numbers(device, [-1.0, 1.0]), 1.0).shape == (2,)
+    assert torch.normal(*numbers(device, [-1.0], [0.0])).tolist() == [-1.0]
+    assert torch.bernoulli(*numbers(device, [0.0, 1.0])).tolist() == [0.0, 1.0]
+    assert torch.zeros(3, device=device).bernoulli_(1.0).tolist() == [1.0] * 3
+    assert torch.floor_divide(*numbers(device, [4.0], [0.0])).tolist() == [float("inf")]
+    assert F.binary_cross_entropy(*numbers(device, [0.0, 1.0], [0.0, 1.0])).item() == 0
+
+
 CHANCES = {
     "negative": [1.0, -1, 1],
     "endless": [1.0, float("inf"), 1],
