@@ -34,7 +34,9 @@ def nonzero_out(self: Tensor, *, out: Tensor) -> Tensor:
 
 @kernel("masked_select.default")
 def masked_select(self: Tensor, mask: Tensor) -> Tensor:
-    """The elements of `self` where `mask`, as a vector."""
+    """The elements of `self` where `mask`, as a vector. Raises RuntimeError for a mask of numbers."""
+    if mask.dtype != torch.bool:
+        raise RuntimeError("masked_select: expected BoolTensor for mask")
     x, on = torch.broadcast_tensors(self, mask)
     return x.reshape(-1).index_select(0, nonzero(on.reshape(-1)).squeeze(1))
 
@@ -53,6 +55,12 @@ def masked_select_out(self: Tensor, mask: Tensor, *, out: Tensor) -> Tensor:
 def masked(indices: Sequence[Tensor | None]) -> bool:
     """Whether one of the indices is a mask."""
     return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices)
+
+
+def check_dtypes(indices: Sequence[Tensor | None]) -> None:
+    """Raises IndexError for an index of a dtype that is none."""
+    if any(i is not None and i.dtype not in INDEX_DTYPES for i in indices):
+        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
 
 
 def check_mask(self: Tensor, mask: Tensor, at: int) -> None:
@@ -97,8 +105,7 @@ def positions(self: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | N
 @kernel("index.Tensor")
 def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """x[i, mask, ...]"""
-    if any(i is not None and i.dtype not in INDEX_DTYPES for i in indices):
-        raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+    check_dtypes(indices)
     return torch.ops.aten._unsafe_index.Tensor(self, positions(self, indices) if masked(indices) else indices)
 
 
@@ -111,6 +118,7 @@ def index_out(self: Tensor, indices: Sequence[Tensor | None], *, out: Tensor) ->
 @kernel("index_put_.default")
 def index_put_(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
     """x[mask] = values; one value goes wherever one mask holds, and nothing needs to be read."""
+    check_dtypes(indices)
     if masked(indices) and (values.numel() != 1 or len(indices) != 1):
         indices = positions(self, indices)
     elif masked(indices):

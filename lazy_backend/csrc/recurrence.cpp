@@ -1,4 +1,5 @@
 // Recurrent layers over whole sequences: one op forward and one backward a layer and direction, between products over all steps.
+// Packed sequences are padded for it, so that batches of other lengths are the same window.
 // torch's composites make an op for each part of each step, and a window as long as the sequence.
 #include <ATen/ATen.h>
 #include <ATen/TensorSubclassLikeUtils.h>
@@ -13,6 +14,7 @@
 #include <torch/library.h>
 
 #include "driver.h"
+#include "packed.h"
 
 namespace lazy {
 namespace {
@@ -86,7 +88,7 @@ Triple recurrence_backward(const Tensor& grad, const OptionalTensor& grad_cell, 
   return op.call(grad, grad_cell, saved, weight, kind, reverse);
 }
 
-// Arguments of a layer stack as torch's ops have them; hx: one state, or two for an LSTM.
+// Arguments of a layer stack as torch's ops have them; hx: one state, or two for an LSTM; batch_sizes: of a packed sequence, or null.
 struct Stack {
   Kind kind;
   const Tensor& input;
@@ -95,42 +97,65 @@ struct Stack {
   int64_t layers;
   double dropout;
   bool train, bidirectional, batch_first;
+  const Tensor* batch_sizes = nullptr;
 };
 
 // torch's own composites. Those of one state leave the third result undefined.
 Triple composed(const Stack& s) {
   namespace torchs = at::compositeimplicitautograd;
-  const auto pair = [](std::tuple<Tensor, Tensor> results) { return Triple{std::get<0>(results), std::get<1>(results), Tensor()}; };
+  const auto one = [&](auto composite) {
+    auto [out, hidden] = s.batch_sizes
+                             ? composite(s.input, *s.batch_sizes, s.hx[0], s.params, s.biases, s.layers, s.dropout, s.train, s.bidirectional)
+                             : composite(s.input, s.hx[0], s.params, s.biases, s.layers, s.dropout, s.train, s.bidirectional, s.batch_first);
+    return Triple{out, hidden, Tensor()};
+  };
   switch (s.kind) {
     case Kind::lstm:
-      return torchs::lstm(s.input, s.hx, s.params, s.biases, s.layers, s.dropout, s.train, s.bidirectional, s.batch_first);
+      return s.batch_sizes
+                 ? torchs::lstm(s.input, *s.batch_sizes, s.hx, s.params, s.biases, s.layers, s.dropout, s.train, s.bidirectional)
+                 : torchs::lstm(s.input, s.hx, s.params, s.biases, s.layers, s.dropout, s.train, s.bidirectional, s.batch_first);
     case Kind::gru:
-      return pair(torchs::gru(s.input, s.hx[0], s.params, s.biases, s.layers, s.dropout, s.train, s.bidirectional, s.batch_first));
+      return one([](const auto&... args) { return torchs::gru(args...); });
     case Kind::rnn_tanh:
-      return pair(torchs::rnn_tanh(s.input, s.hx[0], s.params, s.biases, s.layers, s.dropout, s.train, s.bidirectional, s.batch_first));
+      return one([](const auto&... args) { return torchs::rnn_tanh(args...); });
     default:
-      return pair(torchs::rnn_relu(s.input, s.hx[0], s.params, s.biases, s.layers, s.dropout, s.train, s.bidirectional, s.batch_first));
+      return one([](const auto&... args) { return torchs::rnn_relu(args...); });
   }
 }
 
 Tensor rows(const Tensor& steps) { return steps.reshape({steps.size(0) * steps.size(1), steps.size(2)}); }
 
-// One layer in one direction: (T, B, I) -> the states (T, B, H), and for an LSTM its last cell state.
+// Products of an LSTM's steps that no sequence has, `padding` (T, B, 1): i is 0 and f is 1, so the cell state stays as it was and
+// the products get no gradient. exp(kSure) is infinite.
+constexpr double kSure = 1e4;
+Tensor held(const Tensor& gates, const Tensor& padding) {
+  const int64_t size = gates.size(2) / 4;
+  const Tensor closed = at::full({size}, -kSure, gates.options()), rest = at::zeros({2 * size}, gates.options());
+  return at::where(padding, at::cat({closed, closed.neg(), rest}), gates);
+}
+
+// One layer in one direction: (T, B, I) -> the states (T, B, H), and for an LSTM its last cell state, each sequence's where there is
+// `padding`.
 struct Layer : torch::autograd::Function<Layer> {
-  enum Input { kInput, kHidden, kCell, kInputWeight, kWeight, kInputBias, kBias, kInputs };
+  enum Input { kInput, kHidden, kCell, kInputWeight, kWeight, kInputBias, kBias, kInputs, kArguments = kInputs + 3 };
 
   static variable_list forward(AutogradContext* ctx, const Tensor& input, const Tensor& hidden, const OptionalTensor& cell,
                                const Tensor& input_weight, const Tensor& weight, const OptionalTensor& input_bias,
-                               const OptionalTensor& bias, int64_t kind, bool reverse) {
-    const Tensor x = rows(input), w = input_weight.t();
-    const Tensor gates = input_bias ? at::addmm(*input_bias, x, w) : at::mm(x, w);
-    auto [out, saved, last] = recurrence(gates.view({input.size(0), input.size(1), -1}), hidden, cell, weight, bias,
-                                         kShapes[kind].name, reverse);
+                               const OptionalTensor& bias, int64_t kind, bool reverse, const OptionalTensor& padding) {
+    const Tensor made = products(input, input_weight, input_bias), gates = padding ? held(made, *padding) : made;
+    auto [out, saved, last] = recurrence(gates, hidden, cell, weight, bias, kShapes[kind].name, reverse);
+    if (padding) ctx->saved_data["padding"] = *padding;
     ctx->saved_data["kind"] = kind;
     ctx->saved_data["reverse"] = reverse;
     ctx->save_for_backward({input, hidden, cell.value_or(Tensor()), input_weight, weight, input_bias.value_or(Tensor()),
                             bias.value_or(Tensor()), out, saved});
     return last.defined() ? variable_list{out, last} : variable_list{out};
+  }
+
+  // The input's products of all steps (T, B, gates * H).
+  static Tensor products(const Tensor& input, const Tensor& weight, const OptionalTensor& bias) {
+    const Tensor x = rows(input), w = weight.t();
+    return (bias ? at::addmm(*bias, x, w) : at::mm(x, w)).view({input.size(0), input.size(1), -1});
   }
 
   // Inputs that are given have edges, in their order.
@@ -150,7 +175,7 @@ struct Layer : torch::autograd::Function<Layer> {
     auto [gates, hidden_gates, carry] = recurrence_backward(grad, grad_cell, saved, weight, shape_of(kind).name, reverse);
     if (!hidden_gates.defined()) hidden_gates = gates;
 
-    variable_list result(kInputs + 2);
+    variable_list result(kArguments);
     const auto wants = [&](Input i) { return wanted(ctx, all, i); };
     const Tensor flat = rows(gates), hidden_flat = rows(hidden_gates);
     if (wants(kInput)) result[kInput] = at::mm(flat, all[kInputWeight]).view(all[kInput].sizes());
@@ -187,7 +212,12 @@ struct Layer : torch::autograd::Function<Layer> {
     if (kind == Kind::lstm) hx.push_back(inputs[kCell].unsqueeze(0));
     const bool biases = inputs[kBias].defined();
     if (biases) params.insert(params.end(), {inputs[kInputBias], inputs[kBias]});
-    const Tensor input = reverse ? inputs[kInput].flip(0) : inputs[kInput];
+    Tensor input = reverse ? inputs[kInput].flip(0) : inputs[kInput];
+    if (const auto padding = ctx->saved_data.find("padding"); padding != ctx->saved_data.end()) {
+      input = held(products(input, inputs[kInputWeight], wrapped(inputs[kInputBias])), padding->second.toTensor());
+      params[0] = at::eye(input.size(2), input.options());
+      if (biases) params[2] = at::zeros_like(inputs[kInputBias]);
+    }
     const auto [out, hidden, cell] = composed({kind, input, hx, params, biases, 1, 0.0, false, false, false});
     variable_list results, from;
     if (grads[0].defined()) {
@@ -198,7 +228,7 @@ struct Layer : torch::autograd::Function<Layer> {
       results.push_back(cell.squeeze(0));
       from.push_back(grads[1]);
     }
-    variable_list result(kInputs + 2);
+    variable_list result(kArguments);
     const auto found = torch::autograd::grad(results, targets, from, true, true, true);
     for (size_t i = 0; i < places.size(); ++i) result[places[i]] = found[i];
     return result;
@@ -230,6 +260,39 @@ bool plain(const Stack& s) {
   return size > 0;
 }
 
+// What the layers look up in a packed sequence that has been padded. One direction needs no reversal.
+struct Order {
+  Tensor mirrored, last;
+  OptionalTensor padding;
+};
+
+// All layers over (T, B, I), time first. With an `order` the sequences end at different steps: each is turned round by itself, and its
+// states are those of its last step.
+Triple run_layers(const Stack& s, Tensor x, const Order* order) {
+  const int64_t directions = s.bidirectional ? 2 : 1, each = s.biases ? 4 : 2;
+  const auto looked_up = [](const Tensor& steps, const Tensor& places) { return steps.flatten(0, 1).index_select(0, places); };
+  const auto turned = [&](const Tensor& steps) { return looked_up(steps, order->mirrored).view_as(steps); };
+  variable_list hidden, cells;
+  for (int64_t layer = 0; layer < s.layers; ++layer) {
+    variable_list outs;
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      const int64_t n = layer * directions + direction;
+      const Tensor* p = &s.params[n * each];
+      const bool turn = order && direction == 1;
+      const auto made =
+          Layer::apply(turn ? turned(x) : x, s.hx[0].select(0, n), s.kind == Kind::lstm ? OptionalTensor(s.hx[1].select(0, n)) : std::nullopt,
+                       p[0], p[1], s.biases ? OptionalTensor(p[2]) : std::nullopt, s.biases ? OptionalTensor(p[3]) : std::nullopt,
+                       static_cast<int64_t>(s.kind), direction == 1 && !order, order ? order->padding : std::nullopt);
+      outs.push_back(turn ? turned(made[0]) : made[0]);
+      hidden.push_back(order ? looked_up(made[0], order->last) : made[0].select(0, direction ? 0 : x.size(0) - 1));
+      if (s.kind == Kind::lstm) cells.push_back(made[1]);
+    }
+    x = directions == 2 ? at::cat(outs, 2) : outs[0];
+    if (s.train && s.dropout != 0 && layer + 1 < s.layers) x = at::dropout(x, s.dropout, true);
+  }
+  return {x, at::stack(hidden), cells.empty() ? Tensor() : at::stack(cells)};
+}
+
 // Bytes of weight up to which a work-group that walks all steps reads the whole of it in each. An H200, 48 steps of an LSTM, a row
 // a group, forward and training, ms, walked / a step at a time / cuDNN: of 256 KiB 0.38, 0.98 / 1.5, 4.7 / 0.31, 1.6; of 1 MiB 1.0,
 // 2.3 / 1.6, 5.1 / 1.0, 3.5; of 4 MiB 2.8, 9.1 / 1.7, 7.2 / 0.9, 3.5; of 16 MiB 11, 28 / 3.8, 10 / 1.7, 3.5.
@@ -238,6 +301,7 @@ constexpr int64_t kWalkedWeight = 2 << 20;
 // Whether a device has one kernel for all steps: with the steps written out a window takes longer to plan than torch's composite.
 // What such a kernel needs of a device that is no CPU: codegen/kernels/recurrence_groups.py, `fits`, for any weight of these bytes.
 bool walks(const Stack& s) {
+  if (s.hx.empty() || !s.hx[0].dim()) return false;
   const lazy_properties& props = device(s.input.device().index()).props;
   const int64_t size = s.hx[0].size(-1), itemsize = std::max<int64_t>(4, s.input.element_size());
   return props.is_cpu || (props.local_memory_bytes >= (24 << 10) && shape_of(s.kind).gates * size * size * itemsize <= kWalkedWeight);
@@ -246,30 +310,35 @@ bool walks(const Stack& s) {
 // All layers, as torch's composites have them.
 Triple run(const Stack& s) {
   if (!plain(s) || !walks(s)) return composed(s);
-  const int64_t directions = s.bidirectional ? 2 : 1, each = s.biases ? 4 : 2;
-  Tensor x = s.batch_first ? s.input.transpose(0, 1) : s.input;
-  variable_list hidden, cells;
-  for (int64_t layer = 0; layer < s.layers; ++layer) {
-    variable_list outs;
-    for (int64_t direction = 0; direction < directions; ++direction) {
-      const int64_t n = layer * directions + direction;
-      const Tensor* p = &s.params[n * each];
-      const auto made = Layer::apply(x, s.hx[0].select(0, n), s.kind == Kind::lstm ? OptionalTensor(s.hx[1].select(0, n)) : std::nullopt, p[0],
-                                     p[1], s.biases ? OptionalTensor(p[2]) : std::nullopt,
-                                     s.biases ? OptionalTensor(p[3]) : std::nullopt, static_cast<int64_t>(s.kind), direction == 1);
-      outs.push_back(made[0]);
-      hidden.push_back(made[0].select(0, direction ? 0 : x.size(0) - 1));
-      if (s.kind == Kind::lstm) cells.push_back(made[1]);
-    }
-    x = directions == 2 ? at::cat(outs, 2) : outs[0];
-    if (s.train && s.dropout != 0 && layer + 1 < s.layers) x = at::dropout(x, s.dropout, true);
-  }
-  return {s.batch_first ? x.transpose(0, 1) : x, at::stack(hidden), cells.empty() ? Tensor() : at::stack(cells)};
+  auto [out, hidden, cell] = run_layers(s, s.batch_first ? s.input.transpose(0, 1) : s.input, nullptr);
+  return {s.batch_first ? out.transpose(0, 1) : out, hidden, cell};
+}
+
+// So many times the rows of a packed sequence are computed at most, rather than an op for each part of each step.
+constexpr int64_t kMostPadding = 8;
+
+Triple run_packed(const Stack& s) {
+  if (s.input.dim() != 2 || !are_batch_sizes(*s.batch_sizes, s.input.size(0)) || !walks(s)) return composed(s);
+  const int64_t steps = s.batch_sizes->numel(), batch = *s.batch_sizes->const_data_ptr<int64_t>();
+  if (steps * batch > kMostPadding * s.input.size(0)) return composed(s);
+  const Packing made = packing(*s.batch_sizes, steps, s.input.device());
+  const Tensor input = padded(s.input, made);
+  const Stack whole{s.kind, input, s.hx, s.params, s.biases, s.layers, s.dropout, s.train, s.bidirectional, false};
+  if (!plain(whole)) return composed(s);
+  const Order order{s.bidirectional ? mirrored(*s.batch_sizes, made) : Tensor(), last_places(*s.batch_sizes, made),
+                    s.kind == Kind::lstm ? OptionalTensor(made.padding.view({steps, batch, 1})) : std::nullopt};
+  auto [out, hidden, cell] = run_layers(whole, input, &order);
+  return {packed(out, made), hidden, cell};
 }
 
 Triple lstm(const Tensor& input, TensorList hx, TensorList params, bool biases, int64_t layers, double dropout, bool train,
             bool bidirectional, bool batch_first) {
   return run({Kind::lstm, input, hx, params, biases, layers, dropout, train, bidirectional, batch_first});
+}
+
+Triple packed_lstm(const Tensor& data, const Tensor& batch_sizes, TensorList hx, TensorList params, bool biases, int64_t layers,
+                   double dropout, bool train, bool bidirectional) {
+  return run_packed({Kind::lstm, data, hx, params, biases, layers, dropout, train, bidirectional, false, &batch_sizes});
 }
 
 template <Kind kind>
@@ -279,11 +348,22 @@ std::tuple<Tensor, Tensor> one_state(const Tensor& input, const Tensor& hx, Tens
   return {out, hidden};
 }
 
+template <Kind kind>
+std::tuple<Tensor, Tensor> packed_one_state(const Tensor& data, const Tensor& batch_sizes, const Tensor& hx, TensorList params, bool biases,
+                                            int64_t layers, double dropout, bool train, bool bidirectional) {
+  auto [out, hidden, _] = run_packed({kind, data, hx, params, biases, layers, dropout, train, bidirectional, false, &batch_sizes});
+  return {out, hidden};
+}
+
 void implement(torch::Library& m) {
   m.impl("lstm.input", TORCH_FN(lstm));
   m.impl("gru.input", TORCH_FN(one_state<Kind::gru>));
   m.impl("rnn_tanh.input", TORCH_FN(one_state<Kind::rnn_tanh>));
   m.impl("rnn_relu.input", TORCH_FN(one_state<Kind::rnn_relu>));
+  m.impl("lstm.data", TORCH_FN(packed_lstm));
+  m.impl("gru.data", TORCH_FN(packed_one_state<Kind::gru>));
+  m.impl("rnn_tanh.data", TORCH_FN(packed_one_state<Kind::rnn_tanh>));
+  m.impl("rnn_relu.data", TORCH_FN(packed_one_state<Kind::rnn_relu>));
 }
 
 TORCH_LIBRARY(lazy_backend, m) {

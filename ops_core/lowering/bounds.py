@@ -1,4 +1,5 @@
-"""Indices that are read from memory: checked against the size of what they index, and kept inside it.
+"""Indices that are read from memory: checked against the size of what they index, and kept inside it. Other numbers
+of which eager refuses some: chances, deviations, divisors of integers.
 
 `checked` appends a `check` node, which has no result: a window's compiler turns it into a word that the device writes
 and the host looks at when it next reads; the NumPy interpreter raises at once.
@@ -28,6 +29,11 @@ ERRORS = {
         "invalid multinomial distribution (encountering probability entry = infinity or NaN)",
     ),
     "no chance": ("RuntimeError", "invalid multinomial distribution (sum of probabilities <= 0)"),
+    "input share": ("RuntimeError", "all elements of input should be between 0 and 1"),
+    "target share": ("RuntimeError", "all elements of target should be between 0 and 1"),
+    "bernoulli": ("RuntimeError", "Expected p_in >= 0 && p_in <= 1 to be true, but got false."),
+    "deviation": ("RuntimeError", "normal expects all elements of std >= 0.0"),
+    "division": ("RuntimeError", "ZeroDivisionError"),
     "unpool": ("RuntimeError", "Found an invalid max index: {index} (output volumes are of size {size})"),
 }
 
@@ -55,6 +61,11 @@ def checked(index: Arr, size: int, error: str, dim: int = 0, negative: bool = Fa
         text = text.replace("{dim}", str(dim))
         A.emit_multi("check", [index], [], low=-size if negative else 0, size=size, raises=raises, text=text)
     return clamp(wrap(index, size) if negative else index, size)
+
+
+def between_0_and_1(x: Arr, error: str) -> None:
+    """Raise error `error` at the next read where an element is not a share of 1."""
+    required((x >= 0) & (x <= 1), error)
 
 
 def required(condition: Arr, error: str) -> None:

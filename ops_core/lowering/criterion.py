@@ -9,6 +9,7 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
+from ops_core.lowering.bounds import between_0_and_1
 from ops_core.lowering.indexing import MEAN, NONE
 from ops_core.lowering.pointwise import abs_
 from ops_core.lowering.promote import name_of, opmath, result_type, up
@@ -91,6 +92,8 @@ EPSILON = 1e-12
 @rule("binary_cross_entropy")
 def _binary_cross_entropy(self, target, weight=None, reduction=MEAN):
     result, (x, t) = _operands(self, target)
+    between_0_and_1(x, "input share")
+    between_0_and_1(t, "target share")
     log = A.map_("maximum", A.map_("log", x), LOWEST_LOG)
     log_not = A.map_("maximum", A.map_("log1p", -x), LOWEST_LOG)
     losses = (t - 1.0) * log_not - t * log

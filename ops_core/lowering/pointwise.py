@@ -14,6 +14,7 @@ import torch
 
 from ops_core import array as A
 from ops_core.array import Arr, where
+from ops_core.lowering.bounds import required
 from ops_core.lowering.promote import TO_TORCH, cast, default_float, name_of, opmath, result_type, torch_dtype
 from ops_core.lowering.registry import Complex, NotLowerable, rule
 
@@ -225,6 +226,12 @@ def _floor_divide(self, other):
     return _div_mode(self, other, "floor")
 
 
+def _divides(a: Arr, b: Arr | float) -> None:
+    """Of integers: raises at the next read where a tensor of divisors has a zero."""
+    if not a.is_float and isinstance(b, Arr) and b.shape:
+        required(b.ne(0), "division")
+
+
 def _trunc_div(a: Arr, b: Arr | float, narrow: Callable[[Arr], Arr]) -> Arr:
     return A.map_("trunc", narrow(a / b)) if a.is_float else a / b
 
@@ -240,6 +247,7 @@ def _div_mode(self, other, rounding_mode):
     def divide(self, other):  # tensors of halves are divided as such, which decides what is rounded up or down
         by_halves = isinstance(other, Arr) and other.shape and opmath(common) != common
         narrow = (lambda x: x.to(common).to(x.dtype)) if by_halves else lambda x: x
+        _divides(self, other)
         return _DIVISIONS[rounding_mode](self, other, narrow)
 
     if isinstance(self, Complex) or isinstance(other, Complex):
@@ -250,11 +258,13 @@ def _div_mode(self, other, rounding_mode):
 
 @pointwise("fmod", rounded=True)
 def _fmod(self, other):
+    _divides(self, other)
     return A.map_("fmod", self, other)
 
 
 @pointwise("remainder", rounded=True)
 def _remainder(self, other):
+    _divides(self, other)
     return A.map_("remainder", self, other)
 
 

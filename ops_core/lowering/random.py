@@ -13,7 +13,7 @@ import torch
 
 from ops_core import array as A
 from ops_core.array import Arr, where
-from ops_core.lowering.bounds import required
+from ops_core.lowering.bounds import between_0_and_1, required
 from ops_core.lowering.movement import like
 from ops_core.lowering.promote import default_float, name_of, opmath, torch_dtype
 from ops_core.lowering.registry import Effects, rule
@@ -103,6 +103,8 @@ def _normal(seed, offset, mean=0, std=1):
     arrays = [x for x in (mean, std) if isinstance(x, Arr) and x.v.node.op != "param"]
     result = arrays[0].dtype
     dtype = opmath(result)
+    if std is arrays[-1]:
+        required(std >= 0, "deviation")
     shape = A.broadcast_shapes(*(x.shape for x in arrays))
     return (standard_normal(shape, seed, offset, dtype) * _in(std, dtype) + _in(mean, dtype)).to(result)
 
@@ -119,6 +121,8 @@ def _bernoulli(self, seed, offset, p=None):
     """Probabilities are `self`, or `p` (number or tensor) in self's shape and dtype."""
     chance = self if p is None else p
     dtype = "f64" if isinstance(chance, Arr) and chance.dtype == "f64" else "f32"
+    if isinstance(chance, Arr) and chance.v.node.op != "param":
+        between_0_and_1(chance, "bernoulli")
     draw = uniform(self.shape, seed, offset, dtype)
     return (draw < _in(chance, dtype)).to(self.dtype)
 

@@ -113,6 +113,43 @@ WRONG = {
     "selected elements into their operand": lambda d: into_itself(
         torch.masked_select, d, torch.ones(3, dtype=torch.bool, device=d)
     ),
+    "a bias of another size": lambda d: torch.addmm(
+        *ones(d, 5), torch.ones(2, 3, device=d), torch.ones(3, 4, device=d)
+    ),
+    "a layer's bias of another size": lambda d: F.linear(*ones(d, (2, 3), (4, 3), 5)),
+    "a convolution's bias of another size": lambda d: F.conv2d(*ones(d, (1, 2, 4, 4), (3, 2, 3, 3), 4)),
+    "a transposed convolution's bias of another size": lambda d: F.conv_transpose1d(*ones(d, (1, 2, 4), (2, 3, 3), 4)),
+    "a convolution of doubles by floats": lambda d: F.conv1d(ones(d, (1, 2, 4))[0].double(), *ones(d, (3, 2, 3))),
+    "a layer norm of doubles with parameters of floats": lambda d: F.layer_norm(
+        torch.ones(2, 3, dtype=torch.double, device=d), [3], *ones(d, 3, 3)
+    ),
+    "a batch norm of doubles with parameters of floats": lambda d: F.batch_norm(
+        torch.ones(2, 3, dtype=torch.double, device=d), *ones(d, 3, 3), training=True
+    ),
+    "a group norm of doubles with parameters of floats": lambda d: F.group_norm(
+        torch.ones(2, 4, dtype=torch.double, device=d), 2, *ones(d, 4, 4)
+    ),
+    "doubles put among floats": lambda d: ones(d, 3)[0].index_put_(
+        (torch.tensor([0], device=d),), torch.ones(1, dtype=torch.double, device=d)
+    ),
+    "a float as an index that is written to": lambda d: ones(d, 3)[0].index_put_((*ones(d, 1),), *ones(d, 1)),
+    "doubles added to floats at indices": lambda d: ones(d, 3)[0].index_add_(
+        0, torch.tensor([0], device=d), torch.ones(1, dtype=torch.double, device=d)
+    ),
+    "a filled mask of numbers": lambda d: ones(d, 3)[0].masked_fill(*ones(d, 3), 0.0),
+    "a filled mask of numbers, in place": lambda d: ones(d, 3)[0].masked_fill_(torch.ones(3, device=d).long(), 0.0),
+    "elements selected by numbers": lambda d: ones(d, 3)[0].masked_select(*ones(d, 3)),
+    "a condition of numbers": lambda d: torch.where(*ones(d, 3, 3, 3)),
+    "a float as an index of index_select": lambda d: torch.index_select(*ones(d, 3), 0, *ones(d, 1)),
+    "distances of two dtypes": lambda d: torch.cdist(ones(d, (3, 2))[0].double(), *ones(d, (3, 2))),
+    "a grid of another dtype": lambda d: F.grid_sample(
+        *ones(d, (1, 1, 3, 3)), torch.ones(1, 2, 2, 2, dtype=torch.double, device=d), align_corners=False
+    ),
+    "the maximum along nothing": lambda d: torch.ones(3, 0, device=d).max(1),
+    "the place of the maximum along nothing": lambda d: torch.ones(3, 0, device=d).argmax(1),
+    "a negative power of integers": lambda d: torch.tensor([2], device=d) ** -1,
+    "the GELU of integers": lambda d: F.gelu(torch.tensor([2], device=d)),
+    "the SiLU of integers, in place": lambda d: F.silu(torch.tensor([2], device=d), inplace=True),
 }
 
 
@@ -122,6 +159,15 @@ def truths(device):
 
 def ones(device, *sizes):
     return [torch.ones(n, device=device) for n in sizes]
+
+
+def test_what_looks_wrong_and_is_not(device):
+    """Half precision with parameters of float32, bytes as a condition, and dims of no elements beside others."""
+    norm = F.layer_norm(torch.ones(2, 3, dtype=torch.bfloat16, device=device), [3], *ones(device, 3, 3))
+    assert norm.dtype == torch.bfloat16
+    assert torch.where(torch.ones(2, dtype=torch.uint8, device=device), *ones(device, 2, 2)).sum().item() == 2
+    assert torch.ones(0, 3, device=device).max(1).values.shape == (0,)
+    assert (torch.tensor([2.0], device=device) ** -1).item() == 0.5
 
 
 def into_itself(function, device, *args):
@@ -180,6 +226,46 @@ def test_numpy_needs_a_cpu_tensor(device):
 
 def rows(device):
     return torch.ones(5, 3, device=device)
+
+
+NUMBERS = {
+    "a probability above 1": lambda d: F.binary_cross_entropy(*numbers(d, [0.5, 1.5], [1.0, 1.0])),
+    "a target below 0": lambda d: F.binary_cross_entropy(*numbers(d, [0.5, 0.5], [1.0, -1.0])),
+    "a chance above 1": lambda d: torch.bernoulli(*numbers(d, [0.5, 1.5])),
+    "a chance that is no number": lambda d: torch.bernoulli(*numbers(d, [float("nan"), 0.5])),
+    "a negative deviation": lambda d: torch.normal(0.0, *numbers(d, [1.0, -1.0])),
+    "a negative deviation beside a mean": lambda d: torch.normal(*numbers(d, [0.0, 0.0], [1.0, -1.0])),
+    "a floor of a quotient by 0": lambda d: torch.floor_divide(*numbers(d, [4, 4], [2, 0])),
+    "a quotient by 0": lambda d: torch.div(*numbers(d, [4, 4], [2, 0]), rounding_mode="trunc"),
+    "a remainder by 0": lambda d: torch.remainder(*numbers(d, [4, 4], [2, 0])),
+    "a remainder by 0 in place": lambda d: torch.Tensor.fmod_(*numbers(d, [4, 4], [2, 0])),
+}
+
+
+def numbers(device, *rows):
+    return [torch.tensor(row, device=device) for row in rows]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_eager_refuses_raise_at_the_next_read(device, any_window, name):
+    with pytest.raises(RuntimeError) as expected:
+        NUMBERS[name]("cpu")
+    refused = NUMBERS[name](device)
+    with pytest.raises(RuntimeError) as raised:
+        refused.tolist()
+    said, _, where = first_line(raised).partition(" (aten.")
+    assert first_line(expected).startswith(said) and "test_errors.py" in where
+    assert torch.ones(2, device=device).sum().item() == 2
+
+
+def test_numbers_that_eager_takes(device):
+    """A mean below 0 is no deviation, floats may be divided by 0, and a seed is no chance."""
+    assert torch.normal(*numbers(device, [-1.0, 1.0]), 1.0).shape == (2,)
+    assert torch.normal(*numbers(device, [-1.0], [0.0])).tolist() == [-1.0]
+    assert torch.bernoulli(*numbers(device, [0.0, 1.0])).tolist() == [0.0, 1.0]
+    assert torch.zeros(3, device=device).bernoulli_(1.0).tolist() == [1.0] * 3
+    assert torch.floor_divide(*numbers(device, [4.0], [0.0])).tolist() == [float("inf")]
+    assert F.binary_cross_entropy(*numbers(device, [0.0, 1.0], [0.0, 1.0])).item() == 0
 
 
 CHANCES = {

@@ -75,19 +75,68 @@ def test_projections(device):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_packed_sequences(agrees, kind):
-    """Sequences of several lengths."""
+def packed_program(kind, second=False, **options):
+    """Sequences of several lengths from given states: outputs, last states and gradients, or the gradients of these."""
 
     def program(device):
-        layer = KINDS[kind](3, 4, bidirectional=True).to(device)
-        x = torch.randn(5, 3, 3).to(device).requires_grad_()
-        out, last = layer(pack_padded_sequence(x, torch.tensor([5, 3, 2])))
-        padded, _ = pad_packed_sequence(out)
-        padded.square().sum().backward()
-        return padded, last, x.grad, [p.grad for p in layer.parameters()]
+        layer = KINDS[kind](3, 4, bidirectional=True, num_layers=2, **options).double().to(device)
+        x = torch.randn(4, 6, 3).double().to(device).requires_grad_()
+        states = [torch.randn(4, 4, 4).double().to(device).requires_grad_() for _ in range(2 if kind == "lstm" else 1)]
+        sequences = pack_padded_sequence(x, torch.tensor([3, 5, 1, 3]), batch_first=True, enforce_sorted=False)
+        out, last = layer(sequences, tuple(states) if kind == "lstm" else states[0])
+        padded, lengths = pad_packed_sequence(out, padding_value=0.5, total_length=7)
+        loss = padded.sin().sum() + sum((n + 2) * t.cos().sum() for n, t in enumerate(last))
+        inputs = [x, *states, *layer.parameters()]
+        found = torch.autograd.grad(loss, inputs, create_graph=second)
+        if second:
+            return torch.autograd.grad(sum(t.square().sum() for t in found), inputs)
+        return padded, lengths, last, out.data, out.batch_sizes, found
 
-    agrees(program, rtol=1e-4, atol=1e-5)
+    return program
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_sequences(agrees, kind, bias):
+    """Each sequence's states are those of its own last step, and each is turned round by itself."""
+    agrees(packed_program(kind, bias=bias), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_gradients_of_gradients_of_packed_sequences(agrees, kind):
+    agrees(packed_program(kind, second=True), rtol=1e-8, atol=1e-10)
+
+
+def test_what_is_no_sequence_to_pack(device):
+    with pytest.raises(RuntimeError, match="greater than 0"):
+        pack_padded_sequence(torch.ones(3, 2, 4).to(device), torch.tensor([3, 0]))
+    with pytest.raises(RuntimeError, match="sorted in decreasing order"):
+        pack_padded_sequence(torch.ones(3, 2, 4).to(device), torch.tensor([2, 3]))
+
+
+def test_packed_batches_of_other_lengths_are_the_same_window():
+    """Lengths do not change what is compiled, once some batches were seen."""
+    if not torch.lazy.get_device_properties().capabilities["is_cpu"]:
+        pytest.skip("the walk over a sequence is a CPU's")
+    layer = nn.LSTM(16, 16, bidirectional=True).to("lazy")
+    generator = torch.Generator().manual_seed(0)
+
+    def step():
+        lengths = torch.cat([torch.tensor([11]), torch.randint(2, 12, (7,), generator=generator)])
+        x = torch.randn(11, 8, 16, generator=generator).to("lazy")
+        padded, _ = pad_packed_sequence(layer(pack_padded_sequence(x, lengths, enforce_sorted=False))[0])
+        padded.square().sum().backward()
+        return [p.grad.sum().item() for p in layer.parameters()]
+
+    with torch.lazy.window(512):
+        for _ in range(4):
+            step()
+        before = torch.lazy.stats()
+        for _ in range(5):
+            step()
+        after = torch.lazy.stats()
+    assert after["plans_compiled"] == before["plans_compiled"]
+    assert after["kernels_built"] == before["kernels_built"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
