@@ -168,6 +168,7 @@ def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     memory = k.local(spec.acc, rows.size + columns.size)
     columns.base, z, at = rows.size, k.group_id(2), group.place(k)
     rows.memory = columns.memory = memory
+    rows.stages = columns.stages = multiple(spec.k, group.depth) and spec.piece % group.depth == 0
     rows.first, columns.first = k.group_id(1) * rows.extent, k.group_id(0) * columns.extent
     sums = [k.const(0, spec.acc)] * (tile.rows * tile.vectors)
     if tile.slices == 1:
@@ -213,8 +214,8 @@ def _summed_ahead(
     with k.for_(lo, hi, group.depth, init=[*sums, *fetch(lo)]) as loop:
         held = loop.args[count:]
         k.barrier()
-        rows.put(at.item, held[: len(rows.starts)])
-        columns.put(at.item, held[len(rows.starts) :])
+        rows.put(at.item, held[: len(rows.starts)], loop.iv, hi)
+        columns.put(at.item, held[len(rows.starts) :], loop.iv, hi)
         k.barrier()
         held = fetch(loop.iv + group.depth)
         loop.yield_(*_multiplied(k, group, sides, at, loop.args[:count]), *held)
@@ -275,6 +276,7 @@ class Side:
     memory: Buf
     first: V  # of the group's tile
     base = 0  # of it in the memory
+    stages = False  # terms come in whole stages
 
     def __init__(
         self, k: Builder, group: Group, count: int, extent: int, operand: Operand, along: bool, vectors: bool
@@ -302,34 +304,35 @@ class Side:
         return at % each * self.width, at // each
 
     def fetch(self, batch: V, p0: V, hi: V, at: V) -> V:
-        """What an access reads of the terms from p0 on. Zeros where there are none."""
+        """What an access reads of the terms from p0 on, or others where there are none."""
         k, width = self.k, self.width
         e, p = self.access(at)
         i = k.map("minimum", self.first + e, self.all - (1 if self.along else width))
-        v = self.load(batch, i, k.map("minimum", p0 + p, hi - (width if self.along else 1)), width)
-        return k.select(p0 + p < hi, v, k.broadcast(k.const(0, v.dtype), width))
+        return self.load(batch, i, k.map("minimum", p0 + p, hi - (width if self.along else 1)), width)
 
-    def write(self, at: V, v: V) -> None:
-        """What an access has read, into the tile: term by term."""
-        e, p = self.access(at)
+    def write(self, at: V, v: V, p0: V, hi: V) -> None:
+        """What an access has read, into the tile: term by term. Zeros where there are none."""
+        k, (e, p) = self.k, self.access(at)
+        if not self.stages:  # asked for here, since what is held ahead arrives while others are multiplied
+            v = k.select(p0 + p < hi, v, k.broadcast(k.const(0, v.dtype), self.width))
         if not self.along:
-            self.k.store(self.memory, p * self.pitch + e + self.base, v)
+            k.store(self.memory, p * self.pitch + e + self.base, v)
             return
-        e = self.k.map("xor", e, p) if self.mixed else e
+        e = k.map("xor", e, p) if self.mixed else e
         for n in range(self.width):
-            self.k.store(self.memory, (p + n) * self.pitch + e + self.base, self.k.lane(v, n))
+            k.store(self.memory, (p + n) * self.pitch + e + self.base, k.lane(v, n))
 
     def stage(self, batch: V, p0: V, hi: V, item: V) -> None:
         """Read and write all accesses, spread over the work items so that neighbours read neighbours."""
         for start in self.starts:
             with self.existing(item, start) as at:
-                self.write(at, self.fetch(batch, p0, hi, at))
+                self.write(at, self.fetch(batch, p0, hi, at), p0, hi)
 
-    def put(self, item: V, held: Sequence[V]) -> None:
+    def put(self, item: V, held: Sequence[V], p0: V, hi: V) -> None:
         """Write what all accesses have read."""
         for start, v in zip(self.starts, held, strict=True):
             with self.existing(item, start) as at:
-                self.write(at, v)
+                self.write(at, v, p0, hi)
 
     @contextmanager
     def existing(self, item: V, start: int) -> Iterator[V]:
