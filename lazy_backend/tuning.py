@@ -31,7 +31,7 @@ log = logging.getLogger("lazy_backend.tuning")
 MIN_WORK = 1 << 18
 # Bytes of factors and result above which none is: the background would take as much again of the device's memory.
 MAX_BYTES = 1 << 28
-_FORM = [str, int, int, int, bool, int, int]  # of a `Tile`
+_FORM = [str, int, int, int, bool, int, int, int]  # of a `Tile`
 
 
 def on() -> bool:
@@ -115,7 +115,8 @@ def tune(device: int, text: str) -> str:
     cache.store(cache.choice_name(text, _C.device_properties(device)), json.dumps(entry).encode())
 
     def said(tile: Tile) -> str:
-        flags = (("pack", tile.pack), ("evaluate", tile.evaluate), (f"splits {tile.splits}", tile.splits > 1))
+        flags = (("pack", tile.pack), ("evaluate", tile.evaluate), (f"splits {tile.splits}", tile.splits > 1),
+                 (f"slices {tile.slices}", tile.slices > 1))  # fmt: skip
         return " ".join([f"{tile.schedule} {tile.rows}x{tile.vectors}", *(name for name, holds in flags if holds)])
 
     if best == heuristic:

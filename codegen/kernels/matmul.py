@@ -14,12 +14,21 @@ from typing import Any, NamedTuple
 from codegen.builder import Builder, V
 from codegen.kernels.blocks import at_most, copy_block, lanes
 from codegen.kernels.contraction import Load, Operand, Output, Store, Term
-from codegen.kernels.matmul_local import DEPTH, groups, local, shapes
-from codegen.kernels.matmul_registers import ITEMS_PER_UNIT, STREAM_COLUMNS, busy, dot, panel, stream
+from codegen.kernels.matmul_local import DEPTHS, WIDTH, local, shapes
+from codegen.kernels.matmul_registers import (
+    ITEMS_PER_UNIT,
+    MAX_PARTIAL_BYTES,
+    MIN_DEPTH,
+    STREAM_COLUMNS,
+    busy,
+    dot,
+    panel,
+    stream,
+)
 from codegen.kernels.rows import geometry, group_size
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
-from ops_core.sizes import usual, varies
+from ops_core.sizes import multiple, usual, varies
 
 # Vector registers of a CPU core by vector width in bytes: AVX-512 and SVE-512 have 32, AVX2 has 16.
 REGISTERS = {64: 32}
@@ -85,8 +94,6 @@ STREAM_DEPTH = 8
 # A smaller B stays in the cache, where panels are as fast and need no second kernel.
 STREAM_BYTES = 1 << 20
 
-# A sum that gives less work items than compute units is split along k, into pieces not shorter than this.
-MIN_DEPTH = 256
 # Vectors that a work item adds up of the partial sums: enough to pay for its start.
 SUM_VECTORS = 32
 
@@ -100,9 +107,6 @@ ACROSS_DEPTH = 128
 # 512 x 768 x 3072 100 / 12.5 (MKL 12.9), 1024^3 94 / 9.6 (10.8), with B transposed 16.6 / 11.8 (12.0).
 HEAVY = 1 << 24
 LARGE = 512
-
-# Partial sums of a split product may take this much memory.
-MAX_PARTIAL_BYTES = 64 << 20
 
 # Shapes of the heuristic's own schedule that are timed: it and its runners-up. benchmarks/tuning.py.
 RUNNERS_UP = 3
@@ -170,6 +174,7 @@ class Tile(NamedTuple):
     evaluate  panel: A is evaluated in a kernel before, into rows that are contiguous along k
     splits    pieces of the sum that are computed apart and added in a second kernel
     lanes     panel: elements of a vector, 0: as many as a register and the columns allow
+    slices    local: parts of a work-group that share its tile and take a part of the terms each
     """
 
     schedule: str
@@ -179,6 +184,7 @@ class Tile(NamedTuple):
     evaluate: bool = False
     splits: int = 1
     lanes: int = 0
+    slices: int = 1
 
     def columns(self, spec: MatmulSpec, caps: Any) -> int:
         """Columns of the result in a register tile."""
@@ -263,8 +269,7 @@ def fits(tile: Tile, spec: MatmulSpec, caps: Any) -> bool:
 def schedules(spec: MatmulSpec, caps: Any, any_rows: bool = False) -> list[Tile]:
     """All schedules for a spec of known sizes, best first. any_rows: for other numbers of rows too."""
     if not caps.is_cpu:
-        found = [Tile("local", *shape) for shape in shapes(spec, caps)]
-        return [t._replace(splits=pieces(spec, caps, t)) for t in found]
+        return [Tile("local", s.rows, s.columns, splits=s.splits, slices=s.slices) for s in shapes(spec, caps)]
     found = panel_tiles(spec, caps, any_rows)
     if spec.a.contiguous == 1 and spec.b.contiguous == 0 and spec.k >= 2:
         dots = [Tile("dot", min(spec.m, rows), min(spec.n, columns)) for rows, columns in DOT_TILES]
@@ -324,9 +329,7 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
         items = spec.batch * ceil(spec.n / STREAM_COLUMNS)
         return max(1, min(ceil(caps.compute_units * ITEMS_PER_UNIT / items), spec.k // MIN_DEPTH))
     panels = spec.batch * ceil(spec.n / tile.columns(spec, caps))
-    tiles = (
-        panels * ceil(spec.m / tile.rows) if tile.schedule != "local" else groups(spec, (tile.rows, tile.vectors), caps)
-    )
+    tiles = panels * ceil(spec.m / tile.rows)
     wanted = 1
     # Parts of the rows would each pack a panel: pieces of the sum pack their own.
     packed_again = tile.pack and spec.m <= SHALLOW_ROWS and panels < caps.compute_units
@@ -379,7 +382,7 @@ def evaluate(name: str, spec: MatmulSpec, caps: Any, temp: int) -> Step:
 
 def split(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     """The sum in pieces, kept in a temp, and a second kernel that adds them up and applies the epilogue."""
-    width = lanes(caps, spec.itemsize, spec.k) if tile.schedule != "local" else DEPTH
+    width = lanes(caps, spec.itemsize, spec.k) if tile.schedule != "local" else DEPTHS[tile.slices]
     piece = ceil(ceil(spec.k / tile.splits) / width) * width
     partial = spec._replace(piece=piece, out=Output(lambda k: matrix_store(k, spec), again=True))
     first = SCHEDULES[tile.schedule](name, partial._replace(names=(*spec.names[:2], "partial")), caps, tile)
@@ -400,13 +403,15 @@ def matrix_store(k: Builder, spec: MatmulSpec) -> Store:
 
 
 def add_up(name: str, partial: MatmulSpec, spec: MatmulSpec, caps: Any, temp: int) -> Step:
-    """The kernel that adds the pieces of each element, in order, and hands the sum to the epilogue."""
-    width = lanes(caps, spec.itemsize, spec.n) if caps.is_cpu and not spec.out.runs else 1
-    block = width * SUM_VECTORS if caps.is_cpu else 1
+    """The kernel that adds the pieces of each element, in order, and hands the sum to the epilogue. A work item has
+    neighbouring vectors of a row, of a GPU one."""
+    widest = lanes(caps, spec.itemsize, spec.n) if caps.is_cpu else WIDTH if multiple(spec.n, WIDTH) else 1
+    width = 1 if spec.out.runs else widest
+    block = width * SUM_VECTORS if caps.is_cpu else width
     k = Builder(name, spec.index_bits, (1, 1, 1) if caps.is_cpu else None)
+    k.asked_once = not caps.is_cpu and width > 1
     store, buffer = spec.out.bind(k), k.buffer(spec.acc, readonly=True)
     start, i, batch = k.global_id(0) * block, k.global_id(1), k.global_id(2)
-    stop = k.map("minimum", start + block, spec.n)
 
     def add(j: V, width: int) -> None:
         with k.for_(0, partial.pieces, init=[k.const(0, spec.acc, width)]) as loop:
@@ -414,11 +419,16 @@ def add_up(name: str, partial: MatmulSpec, spec: MatmulSpec, caps: Any, temp: in
             loop.yield_(loop.args[0] + k.load(buffer, at, width))
         store(batch, i, j, loop.results[0], width)
 
-    whole = start + (stop - start) // width * width
-    with k.for_(start, whole, width) as loop:
-        add(loop.iv, width)
-    with k.for_(whole, stop) as loop:
-        add(loop.iv, 1)
+    if caps.is_cpu:
+        stop = k.map("minimum", start + block, spec.n)
+        whole = start + (stop - start) // width * width
+        with k.for_(start, whole, width) as loop:
+            add(loop.iv, width)
+        with k.for_(whole, stop) as loop:
+            add(loop.iv, 1)
+    else:
+        with k.if_(start < spec.n):
+            add(start, width)
     (items, _, _), size = geometry(ceil(spec.n / block), group_size(caps))  # those beyond the end have an empty range
     return Step(name, k.finish(), ("out", temp), (items, spec.m, spec.batch), size)
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 # Work items for each compute unit that let an uneven split even out. More repeat the packing.
 ITEMS_PER_UNIT = 4
+# A sum that gives less work items than compute units is split along k, into pieces not shorter than this.
+MIN_DEPTH = 256
+# Partial sums of a split product may take this much memory.
+MAX_PARTIAL_BYTES = 64 << 20
 
 # Rows whose sums wait for the next rows of B, beside which they lie in a private cache.
 BLOCK_ROWS = 1024

@@ -392,6 +392,21 @@ def test_rows_and_tiles_with_the_geometry_of(caps: dict[str, int]) -> None:
     build(write).check(**caps)
 
 
+@pytest.mark.parametrize(("shape", "launches"), [((256, 512, 784), 1), ((136, 256, 256), 1), ((64, 64, 4096), 2)])
+def test_few_tiles_of_a_product_have_slices_of_a_work_group(shape: tuple[int, int, int], launches: int) -> None:
+    """in place of pieces of the sum and a second kernel, which very long sums have still"""
+    m, n, k = shape
+
+    def write(c: Case) -> None:
+        a, b = (integers(-9, 9, *s).astype(np.float32) for s in ((m, k), (n, k)))
+        bias = c.input(integers(-9, 9, n).astype(np.float32))
+        c.output(map_("maximum", matmul(c.input(a), c.input(b).transpose(0, 1)) + bias, 0.0))
+
+    caps = {"vector_bytes": 4, "local_memory_bytes": 48 << 10, "compute_units": 132}
+    plan = build(write).check(launches=launches, exact=True, **GPU | caps)
+    assert plan.launches[0].local_size == (8, 8, 4)
+
+
 @pytest.mark.parametrize("run", [2, 6, 8])
 def test_products_of_matrices_whose_rows_are_runs(run: int) -> None:
     """Vectors of a GPU's tiles stay within what lies side by side, however narrow its registers are."""

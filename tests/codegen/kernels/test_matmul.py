@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from codegen.kernels.matmul import PACK_DEPTH, SHALLOW_DEPTH, MatmulSpec, Tile, candidates, matmul, rivals
+from codegen.printer import print_source
 from ops_core.sizes import Tape, tracing
 from tests.codegen.kernels.contract import MEMORY, Launcher, operand, output, register, to_memory
 from tests.codegen.run_plan import capabilities
@@ -107,6 +108,96 @@ def test_every_register_tile(schedule):
         tile = Tile(schedule, rows, vectors, pack, evaluate=pack > 0, splits=splits)
         got, a, b = run((2, 21, 147, 70), "nn" if schedule == "panel" else "nt", tile=tile)
         np.testing.assert_array_equal(got, a @ b, str(tile))
+
+
+SLICED = [Tile("local", *shape, slices=4) for shape in ((8, 8), (8, 4), (4, 4), (2, 8))]
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(
+    "shape", [(1, 64, 64, 64), (2, 100, 72, 200), (1, 33, 70, 77), (3, 130, 9, 1), (1, 9, 140, 333)]
+)
+def test_slices_of_a_work_group_add_up_their_sums(shape, layout):
+    """with edges of rows, columns and terms, terms fewer than a stage's, and pieces of the sum beside"""
+    for tile in (SLICED[0], SLICED[3], SLICED[2]._replace(splits=2)):
+        got, a, b = run(shape, layout, caps=GPU, tile=tile)
+        np.testing.assert_array_equal(got, a @ b, str(tile))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i32", "i64"])
+def test_slices_of_every_dtype(dtype):
+    for layout, tile in zip(("nn", "nt"), SLICED[1:], strict=False):
+        got, a, b = run((2, 33, 52, 40), layout, dtype, GPU, tile)
+        np.testing.assert_array_equal(got, a @ b)
+
+
+@pytest.mark.parametrize("tile", SLICED, ids=str)
+def test_slices_store_every_element_once_with_its_place(tile):
+    """a part each; rows and columns exchanged too"""
+
+    def place(k, batch, i, j, acc, width):
+        lane = k.cast(j + k.iota(width), "f32") if width > 1 else k.cast(j, "f32")
+        return k.map("maximum", acc, 0.0) + k.cast(i, "f32") * 1000.0 + lane
+
+    for shape in ((2, 70, 44, 36), (1, 61, 41, 50)):
+        m, n = shape[1:3]
+        place_of = np.arange(m)[:, None] * 1000.0 + np.arange(n)
+        got, a, b = run(shape, caps=GPU, tile=tile, epilogue=place)
+        np.testing.assert_array_equal(got, np.maximum(a @ b, 0) + place_of)
+    got, a, b = run(shape, "nt", caps=GPU, tile=tile, column_major=True, prologue=lambda v: v * 2.0 + 1.0)
+    np.testing.assert_array_equal(got, (a * 2 + 1) @ (b * 2 + 1))
+
+
+def large_gpu(**more):
+    """Like an H200."""
+    known = {"is_cpu": False, "vector_bytes": 4, "max_work_group_size": 1024, "local_memory_bytes": 48 << 10}
+    return capabilities(**known | {"compute_units": 132} | more)
+
+
+def bare(layout, batch, m, n, k):
+    """A product of float32 that nothing goes before or after."""
+    strides = [(r * c, 1, r) if t == "t" else (r * c, c, 1) for t, r, c in zip(layout, (m, k), (k, n), strict=True)]
+    return MatmulSpec(batch, m, n, k, *(operand("f32", s) for s in strides), output("f32", (m * n, n, 1)))
+
+
+@pytest.mark.parametrize(("layout", "shape", "chosen"), [
+    ("nn", (1, 1024, 1024, 1024), Tile("local", 8, 8, slices=4)),
+    ("nn", (1, 4096, 4096, 4096), Tile("local", 8, 8)),
+    ("nn", (1, 512, 512, 512), Tile("local", 8, 4, slices=4)),
+    ("nt", (1, 256, 512, 784), Tile("local", 4, 4, slices=4)),
+    ("nt", (64, 256, 256, 32), Tile("local", 8, 8)),
+    ("tn", (1, 256, 256, 4096), Tile("local", 8, 8, splits=8, slices=4)),
+    ("nn", (1, 10, 10, 8), Tile("local", 1, 1)),
+])  # fmt: skip
+def test_what_a_large_gpu_chooses(layout, shape, chosen):
+    """Slices where tiles are few, pieces of the sum where they are very few, neither where they are many."""
+    assert candidates(bare(layout, *shape), large_gpu())[0] == chosen
+
+
+@pytest.mark.parametrize("more", [{"max_work_group_size": 128}, {"local_memory_bytes": 4 << 10}])
+def test_small_devices_have_no_slices(more):
+    found = candidates(bare("nn", 1, 512, 512, 512), large_gpu(**more))
+    assert {t.slices for t in found} == {1}
+
+
+def test_sizes_that_vary_have_slices_too():
+    """chosen for the usual ones; nothing is asked of others"""
+    tape = Tape()
+    rows = tape.symbol(640, 640)
+    with tracing(tape):
+        spec = bare("nt", 1, 640, 256, 256)._replace(m=rows)
+        assert candidates(spec, large_gpu())[0].slices == 4
+        source = print_source(matmul("product", spec, large_gpu()).steps[0].mlir, "opencl", True, True).program()
+    assert not tape.guards
+    assert "reqd_work_group_size(8, 8, 4)" in source
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn"])
+def test_alignment_is_asked_once(layout):
+    """at the start of the kernel, whose body is there twice; of the kernel that adds up pieces, too"""
+    for tile in (Tile("local", 8, 8, slices=4), Tile("local", 4, 4, slices=4), Tile("local", 8, 8, splits=2)):
+        for step in matmul("product", bare(layout, 1, 1024, 1024, 1024), large_gpu(), tile).steps:
+            assert "& 15) == 0) " in print_source(step.mlir, "opencl", True, True).program()
 
 
 def test_the_prologue_is_applied_to_every_element_of_both_operands():
