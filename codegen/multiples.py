@@ -43,7 +43,7 @@ def needed(value: Any, by: int) -> Found | None:
     o = owner.operation
     if o.name == "arith.constant":
         return None if o.attributes["value"].value % by else NOTHING
-    if o.name in ("arith.addi", "arith.subi"):
+    if o.name in ("arith.addi", "arith.subi", "arith.xori", "arith.minsi", "arith.maxsi"):
         return _all(o.operands, by)
     if o.name == "arith.muli":
         a, b = o.operands
