@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from codegen.builder import HALVES, Builder
 from codegen.kernels.attention import AttentionSpec, Bind, attention, claims, claims_rows
 from codegen.kernels.attention_backward import Gradients, attention_backward
-from codegen.kernels.attention_local import attention_local, claims_local
+from codegen.kernels.attention_local import attention_local
 from codegen.kernels.attention_rows import attention_rows
+from codegen.kernels.attention_tiles import claims_local
 from codegen.kernels.blocks import access
 from codegen.kernels.factor import FORMS, factor
 from codegen.kernels.fourier import transform

@@ -15,94 +15,19 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from math import ceil, gcd
-from typing import Any, NamedTuple
+from typing import Any
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.attention import LN_2, LOG2_E, AttentionSpec, renamed
+from codegen.kernels.attention_tiles import ACROSS, ROWS, WIDE, Cut, cut
 from codegen.kernels.blocks import at_most
 from codegen.kernels.reduction import larger
 from codegen.kernels.step import Step, Steps
-from ops_core.sizes import multiple, usual
+from ops_core.sizes import multiple
 
-# Queries, keys and columns of an item side by side, which are one access.
-ROWS = 4
-# Items that share a row of the scores, and what they have of it in one access each.
-ACROSS = 8
-WIDE = ROWS * ACROSS
-# (queries, keys) of a tile, best first: the first whose local memory fits is taken. H200, (1, 8, 2048, 64), causal, us:
-# 64 x 32 173, 64 x 64 196, 32 x 64 240, 32 x 32 247; with the values read where they lie 64 x 32 226. Four launches
-# with the scores in memory: 429.
-TILES = ((64, 32), (32, 32), (16, 32))
-# A longer row of the output, 4 queries of it, would leave the registers.
-MOST_COLUMNS = 128
 # Terms after one another in a product's loop, in vectors.
 TURNS = 4
-# What a group takes for a tile of keys, and what the expanded form takes for as much on one unit beside its three more
-# launches, us. H200: 8 heads of 2048 282 / (8 * 32 * 64 / 132) and 429 / (..), none of them skipped.
-TILE_US, EXPANDED_US, LAUNCHES_SAVED = 2.6, 3.5, 3
-
 Read = Callable[..., V]
-
-
-class Cut(NamedTuple):
-    """A work-group's tile, elements. shared: values come into the memory of the keys once these have been used."""
-
-    queries: int
-    keys: int
-    depth: int
-    value_depth: int
-    shared: bool
-
-    @property
-    def items(self) -> int:
-        """Work items of a group."""
-        return self.queries // ROWS * ACROSS
-
-    @property
-    def quads(self) -> int:
-        """Vectors of a row of queries or keys."""
-        return ceil(self.depth / ROWS)
-
-    @property
-    def blocks(self) -> int:
-        """Vectors of a row of the output for an item."""
-        return ceil(self.value_depth / WIDE)
-
-    @property
-    def columns(self) -> int:
-        """Elements of a row of values in local memory."""
-        return self.blocks * WIDE
-
-    @property
-    def key_elements(self) -> int:
-        """Of the memory for keys."""
-        return self.keys * max(self.quads * ROWS, self.columns if self.shared else 0)
-
-    @property
-    def local_elements(self) -> int:
-        """Queries, keys, values, weights, and what items of a row tell each other."""
-        values = 0 if self.shared else self.keys * self.columns
-        return self.queries * (self.quads * ROWS + self.keys + ACROSS) + self.key_elements + values
-
-
-def cut(spec: AttentionSpec, caps: Any) -> Cut | None:
-    """The best tile for a device, None where there is none."""
-    cuts = [Cut(*tile, spec.depth, spec.value_depth, shared) for tile in TILES for shared in (False, True)]
-    fits = (c for c in cuts if c.items <= caps.max_work_group_size and 4 * c.local_elements <= caps.local_memory_bytes)
-    return next(fits, None) if spec.value_depth <= MOST_COLUMNS else None
-
-
-def claims_local(spec: AttentionSpec, caps: Any) -> bool:
-    """Whether the kernel is better than two products and a softmax: one group walks over all keys of its queries, so
-    few queries of many keys leave most of a device idle."""
-    c = None if caps.is_cpu else cut(spec, caps)
-    if c is None:
-        return False
-    steps = ceil(usual(spec.keys) / c.keys)
-    groups = usual(spec.batch) * usual(spec.heads) * ceil(usual(spec.queries) / c.queries)
-    busy = groups / caps.compute_units
-    expanded = LAUNCHES_SAVED * caps.launch_us + EXPANDED_US * steps * busy
-    return bool(TILE_US * steps * max(1.0, busy / 2 if spec.causal else busy) <= expanded)
 
 
 def attention_local(name: str, spec: AttentionSpec, caps: Any) -> Steps:
@@ -111,8 +36,9 @@ def attention_local(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     assert c
     mlir = _Group(name, spec, c).kernel()
     args = ("q", "k", "v", *(("bias",) if spec.bias else ()), "out", *(("lse",) if spec.lse else ()))
-    groups = (spec.heads * c.items, spec.batch, ceil(spec.queries / c.queries))
-    return Steps([Step(name, mlir, renamed(spec, args), groups, (c.items, 1, 1))], [])
+    # Heads first: tiles of alike length start together.
+    items = (spec.batch * spec.heads * c.items, ceil(spec.queries / c.queries), 1)
+    return Steps([Step(name, mlir, renamed(spec, args), items, (c.items, 1, 1))], [])
 
 
 class _Group:
@@ -135,13 +61,14 @@ class _Group:
         self.x = lane // 2 % ACROSS
         self.row = (self.item // 32 * 4 + lane // 16 * 2 + lane % 2) * ROWS
         self.column = self.x * ROWS
-        self.here = [k.group_id(1), k.group_id(0)]
+        head = k.group_id(0)
+        self.here = [head // spec.heads, head % spec.heads]
         self.first = self._tile() * c.queries
 
     def _tile(self) -> V:
         """Which tile of queries. Causal ones start with the longest, and the second half with the shortest: a unit that
         has one of each has as much to do as another."""
-        k, number = self.k, self.k.group_id(2)
+        k, number = self.k, self.k.group_id(1)
         if not self.spec.causal:
             return number
         tiles = k.const(ceil(self.spec.queries / self.c.queries), "index")
