@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from math import ceil, gcd
 from typing import Any
 
@@ -25,7 +25,8 @@ from codegen.kernels.reduction import larger
 from codegen.kernels.step import Step, Steps
 from ops_core.sizes import multiple
 
-# Terms after one another in a product's loop, in vectors.
+# Vectors of terms after one another in a product's loop, and of what an item brings to local memory: with more of these
+# under way a head of 128 needs more registers than there are.
 TURNS = 4
 Read = Callable[..., V]
 
@@ -105,12 +106,19 @@ class _Group:
 
     # To local memory
 
+    @contextmanager
+    def _turns(self, count: int) -> Iterator[V]:
+        """Each of `count` turns, some after one another."""
+        few = gcd(count, TURNS)
+        with self.k.for_(0, count, few) as outer, self.k.for_(0, few, unroll=True) as turn:
+            yield outer.iv + turn.iv
+
     def _stage_across(self, tile: Buf, extent: int, load: Callable[[V, V], V]) -> None:
         """Vectors load(row, dim) of `extent` rows into tile[dim][row]. A warp takes 8 vectors of 4 rows."""
         k, quads = self.k, self.c.quads
         across = ceil(quads / 8)
-        with k.for_(0, across * extent * 8 // self.c.items, unroll=True) as loop:
-            lane, block = self.item % 32, loop.iv * (self.c.items // 32) + self.item // 32
+        with self._turns(across * extent * 8 // self.c.items) as turn:
+            lane, block = self.item % 32, turn * (self.c.items // 32) + self.item // 32
             d, row = block % across * 8 + lane % 8, block // across * 4 + lane // 8
             with k.if_(d < quads) if quads % 8 else nullcontext():
                 vector, at = load(row, d * ROWS), d * (ROWS * extent) + (row ^ _turned(d, extent))
@@ -120,8 +128,8 @@ class _Group:
     def _stage_values(self, key: V) -> None:
         """A tile of values as it lies. Zeros where there are no more: a weight of 0 makes NaN of others."""
         k, c, count = self.k, self.c, self.spec.keys
-        with k.for_(0, c.keys * c.columns // ROWS, c.items, unroll=True) as loop:
-            at = loop.iv + self.item
+        with self._turns(c.keys * c.columns // ROWS // c.items) as turn:
+            at = turn * c.items + self.item
             row, column = at // (c.columns // ROWS), at % (c.columns // ROWS) * ROWS
             vector = self._vector(self.read_v, at_most(k, key + row, count - 1, count, c.keys), column, c.value_depth)
             if not multiple(count, c.keys):
