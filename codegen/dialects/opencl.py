@@ -126,7 +126,8 @@ def shuffles() -> list[str]:
 def header() -> str:
     """Contraction off, so that each operation rounds; C99 names of scalar float32 functions; vector conversion."""
     lines = ["#pragma OPENCL FP_CONTRACT OFF", *INT64_ATOMICS, *WHOLE, *vectors(), *SCOPE, *IDS, *shuffles()]
-    lines += ["#define fmodf fmod", "#ifdef __clang__", "#define CONVERT(x, type) __builtin_convertvector(x, type)"]
+    lines += ["#define fmodf fmod", "#define exp2f exp2"]
+    lines += ["#ifdef __clang__", "#define CONVERT(x, type) __builtin_convertvector(x, type)"]
     # Not the language's prefetch, which Intel's runtime makes nothing of (layer norm as slow as without).
     lines += ["#define PREFETCH(at) __builtin_prefetch(at)", '#define SEPARATE __asm__ volatile("" ::: "memory")']
     lines += [f"#define {name}f __builtin_{name}f" for name in INSTRUCTIONS]

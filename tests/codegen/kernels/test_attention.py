@@ -145,7 +145,7 @@ def test_work_items_take_more_queries_where_units_have_enough_of_them():
     assert queries(1, 1, 264, 8, 8, 8) == 132 and queries(units, 4, 264, 8, 160, 8) == 132
 
 
-def test_decoding_and_gpus_are_left_to_plain_products():
+def test_decoding_and_gpus_have_other_kernels():
     q, k, v = inputs(1, 1, 1, 64, 64, 64)
     assert not claims(make_spec(q, k, v, False, None, out=None), CPU)
     q, k, v = inputs(1, 1, 64, 64, 64, 64)
