@@ -59,7 +59,8 @@ def register() -> torch.library.Library:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch remarks on what is replaced
         for op in ops:
-            library.impl(op.func.name().removeprefix("aten::"), partial(infer, op), "Meta", allow_override=True)
+            kernel = _batch_norm if "batch_norm" in op.name else infer
+            library.impl(op.func.name().removeprefix("aten::"), partial(kernel, op), "Meta", allow_override=True)
         library.impl("convolution", _convolution, "Meta", allow_override=True)
         library.impl("native_layer_norm", _layer_norm, "Meta", allow_override=True)
         library.impl("native_group_norm", _group_norm, "Meta", allow_override=True)
@@ -97,6 +98,15 @@ def _layer_norm(input: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: fl
 def _group_norm(input: torch.Tensor, weight: Any, bias: Any, *rest: Any) -> tuple[torch.Tensor, ...]:
     """PyTorch's own Meta kernel, with the CPU's dtypes."""
     return _saved_as_on_cpu(native_group_norm(input, weight, bias, *rest), input, weight, bias)
+
+
+@untraced
+def _batch_norm(op: Op, input: torch.Tensor, *rest: Any, **named: Any) -> Any:
+    """`infer`, with the CPU's strides: channels last where the input is."""
+    results = infer(op, input, *rest, **named)
+    if not isinstance(results, tuple) or input.ndim not in (4, 5) or results[0].shape != input.shape:
+        return results
+    return results[0].to(memory_format=suggest_memory_format(input)), *results[1:]
 
 
 def register_fake() -> None:

@@ -1,4 +1,4 @@
-"""Convolutions of channels-last tensors: eager's strides, which decide what `view` takes."""
+"""Convolutions and batch norms of channels-last tensors: eager's strides, which decide what `view` takes."""
 
 import pytest
 import torch
@@ -41,3 +41,20 @@ def test_of_a_library():
     y = F.conv2d(x.to("lazy"), w.to("lazy"))
     assert y.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(y.cpu(), F.conv2d(x, w), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("rank", [4, 5])
+def test_batch_norm(rank, training):
+    """A network stays channels last behind it."""
+    torch.manual_seed(0)
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}[rank]
+    x, parameters = torch.randn([2, 3, 4, 5, 6][:rank]).to(memory_format=last), [torch.rand(3) for _ in range(4)]
+
+    def outcome(device):
+        mean, var, *scale = (t.clone().to(device) for t in parameters)
+        return F.batch_norm(x.to(device).requires_grad_(), mean, var, *scale, training=training).relu()
+
+    expected, found = outcome("cpu"), outcome("lazy")
+    assert found.stride() == expected.stride() and found.is_contiguous(memory_format=last)
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-4)

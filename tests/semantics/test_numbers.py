@@ -381,3 +381,16 @@ def test_a_product_does_not_see_what_its_memory_held(agrees):
 def test_what_stands_for_a_number_is_not_replaced_again(agrees, numbers):
     x = torch.tensor([float("nan"), float("inf"), float("-inf"), 0.5])
     agrees(lambda device: torch.nan_to_num(x.to(device), *numbers))
+
+
+@pytest.mark.parametrize("op", [torch.cumsum, torch.cumprod])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_long_running_sums_do_not_lose_digits(device, op, dim):
+    """Their error does not grow with the length, as eager's does not."""
+    if not torch.lazy.get_device_properties().capabilities["is_cpu"]:
+        pytest.skip("GPUs add in single precision, as torch's do")
+    x = torch.rand(200_000, 1, generator=torch.Generator().manual_seed(0))
+    x = (x if op is torch.cumsum else 1 + (x - 0.5) * 1e-3).expand(-1, 16).contiguous()
+    x = x if dim == 0 else x.T.contiguous()
+    exact = op(x.double(), dim)
+    torch.testing.assert_close(op(x.to(device), dim).cpu().double(), exact, rtol=3e-7, atol=0)
