@@ -1,0 +1,142 @@
+"""A chain of kernels over one grid as one: each work item takes a band of rows through all members (`codegen.bands`).
+
+In each turn of its loop every member computes a row, as far behind the one before it as it reads ahead. Rows that wait
+lie in rings, with room on both sides for vectors that go through an edge.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from codegen.bands import Chain, Member
+from codegen.builder import Builder, V
+from codegen.emit import Arguments, Emitter, needs
+from codegen.index import Var
+from codegen.kernels.nest import Kernel
+from codegen.kernels.walk import tail
+from codegen.nesting import element_bytes, lanes
+
+
+def build(name: str, chain: Chain, outer: Any, caps: Any) -> Kernel:
+    """The kernel of a chain. outer: its arguments."""
+    k = Builder(name, 64 if any(p.wide for p in chain.programs) else 32)
+    written = {m.program.buffers[s.buffer].ref for m in chain.members for s in m.memory}
+    buffers = {b: k.buffer(b.dtype, readonly=b.ref not in written) for b in outer.buffers}
+    offsets = {o: k.arg("index") for o in outer.offsets}
+    scalars = {s: k.arg(s[1]) for s in outer.scalars}
+    pitch = chain.plane + 2 * chain.pad
+    rings = [k.private(r.dtype, r.rows * pitch) if r.readers else None for r in chain.rings]
+    start = k.global_id(0) * chain.height
+    end = k.map("minimum", start + chain.height, chain.row.size)
+    first = min(m.low + m.lag for m in chain.members)
+    last = max(m.high + m.lag for m in chain.members)
+    with k.for_(start + first, end + last) as loop:
+        for member in chain.members:
+            row = loop.iv - member.lag
+            low = k.map("maximum", start + member.low, 0) if member.low else start
+            high = k.map("minimum", end + member.high, chain.row.size) if member.high else end
+            own = (row >= start) & (row < end) if member.low or member.high else None
+            at = {("ring", n): r for n, r in enumerate(rings)}
+            bound = Arguments(
+                [at[b.ref] if b.ref in at else buffers[b] for b in member.program.buffers],  # type: ignore[misc]
+                [offsets.get(o, row) for o in member.program.offsets],
+                [scalars[s] for s in member.program.scalars],
+            )
+            with k.if_((row >= low) & (row < high)):
+                for i, (ref, further) in enumerate(member.program.offsets):
+                    if ref[0] == "ring":
+                        rows = chain.rings[ref[1]].rows
+                        up = -(min(further, 0) // rows) * rows
+                        bound.offsets[i] = (row + (further + up)) % rows * pitch
+                width = lanes(chain.inner[-1], caps.vector_bytes // element_bytes(member.program))
+                _Row(k, chain, member, bound, width, own).emit(row)
+    bands = -(-chain.row.size // chain.height)
+    return Kernel(k.finish(), (bands, 1, 1), (1, 1, 1))
+
+
+class _Row:
+    """A row of a member."""
+
+    def __init__(self, k: Builder, chain: Chain, member: Member, bound: Arguments, width: int, own: V | None):
+        self.k, self.chain, self.member, self.width, self.own = k, chain, member, width, own
+        self.vector = chain.inner[-1]
+        self.emitter = Emitter(k, member.program, self.vector, bound)
+        self.emitter.env.update({v: 0 for v in chain.vars})
+        self.needed = needs(member.program, [s.value for s in member.program.stores])
+
+    def emit(self, row: V) -> None:
+        """Rows inside all edges have no tests of them; the others all."""
+        k = self.k
+        self.emitter.env[self.chain.row] = row
+        rows, low, high = self._sure(self.chain.row)
+        if not rows:
+            self._row(frozenset())
+            return
+        with k.if_(reduce(V.__and__, [row >= low] * (low > 0) + [row < high] * (high < self.chain.row.size))):
+            self._row(rows)
+        with k.else_():
+            self._row(frozenset(), split=False)
+
+    def _sure(self, var: Var) -> tuple[frozenset[int], int, int]:
+        """The tests of one variable that all hold together where low <= var < high, most of its values."""
+        found, low, high = [], 0, var.size
+        for id in self.needed:
+            instr = self.member.program.instrs[id]
+            if instr.op == "inside" and instr.data[0].vars == {var} and instr.data[0].coefficient(var) == 1:
+                expr, lo, hi = instr.data
+                found.append(id)
+                low, high = max(low, lo - expr.const), min(high, hi - expr.const)
+        if 2 * (high - low) < var.size or not found or (low, high) == (0, var.size):
+            return frozenset(), 0, var.size
+        return frozenset(found), low, high
+
+    def _row(self, sure: frozenset[int], split: bool = True) -> None:
+        """The vectors of a row. split: those inside all edges by themselves."""
+        program, emitter = self.member.program, self.emitter
+        inner = frozenset(self.chain.inner)
+        with emitter.scope():
+            emitter.sure = sure
+            for id in self.needed:
+                if not inner & program.dependence[id] and program.instrs[id].op != "const" and not emitter._holds(id):
+                    emitter.value(id)
+            self._loops(list(self.chain.inner[:-1]), sure, split)
+            emitter.sure = frozenset()
+
+    def _loops(self, vars: list[Var], sure: frozenset[int], split: bool) -> None:
+        if vars:
+            with self.k.for_(0, vars[0].size) as loop:
+                self.emitter.env[vars[0]] = loop.iv
+                self._loops(vars[1:], sure, split)
+            return
+        size, width = self.vector.size, self.width
+        whole = size // width * width
+        columns, low, high = self._sure(self.vector)
+        first, last = -(-low // width) * width, min(high // width * width, whole)
+        if not split or not columns or first >= last:
+            self._vectors(0, whole, width, sure)
+        else:
+            if first == width and last == whole - width:  # one vector at each end
+                self._vectors(0, whole, width, sure, last)
+            else:
+                self._vectors(0, first, width, sure)
+                self._vectors(last, whole, width, sure)
+            self._vectors(first, last, width, sure | columns)
+        for lo, hi, fewer in tail(size, width):
+            self._vectors(lo, hi, fewer, sure)
+
+    def _vectors(self, lo: int, hi: int, width: int, sure: frozenset[int], step: int = 0) -> None:
+        k, emitter = self.k, self.emitter
+        if lo >= hi:
+            return
+        with k.for_(lo, hi, step or width) as loop, emitter.scope():
+            emitter.env[self.vector], emitter.width, emitter.sure = loop.iv, width, sure
+            if self.own is None or not self.member.memory:
+                emitter.store_all(self.member.program.stores)
+                return
+            for store in self.member.program.stores:
+                emitter.value(store.value)
+            emitter.store_all(self.member.rings)
+            with k.if_(self.own):
+                emitter.store_all(self.member.memory)
+
