@@ -6,7 +6,8 @@ of it only: here it follows that many rows behind, and a few rows of each result
 which is in its nearest cache (`codegen.kernels.bands` emits it). What lies beyond a band's edges is computed by both
 bands; results that nobody reads after the chain never reach memory. The bits are those of a kernel each.
 
-No other band's rows are waited for, so a chain may not write memory that it reads: such a one ends before.
+Memory that a chain reads and writes, as a grid that is updated in place, is read a few rows beyond the band, which
+another band overwrites: those rows are copied before. A band's own are read before they are written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from codegen.groups import MAX_WEIGHT, Misfit, identity
 from codegen.index import Expr, Var, contiguous, linear, variable
 from codegen.kernels import kept
-from codegen.loops import Instr, Program, Store
+from codegen.loops import Buffer, Instr, Program, Store
 from codegen.nesting import element_bytes
 from ops_core import sizes
 from ops_core.dtypes import BY_NAME
@@ -35,7 +36,7 @@ MOST_TWICE = 1 / 8
 # Kernels of a chain: their programs are one, whose compile time grows faster than their number.
 MOST_MEMBERS = 8
 # Bands for each compute unit where they are high enough for it, so that all have work to the end.
-BANDS_PER_UNIT = 4
+BANDS_PER_UNIT = 2
 
 
 @dataclass
@@ -49,9 +50,18 @@ class Ring:
 
 
 @dataclass
+class Near:
+    """Memory that is read and overwritten. low, high: how many rows beyond the band are read."""
+
+    buffer: Buffer
+    low: int = 0
+    high: int = 0
+
+
+@dataclass
 class Member:
-    """One kernel of a chain. Its loads of rings have the ring's number as buffer ("ring", n), and as an offset the row
-    that they read, (("ring", n), rows further); so have its stores to rings. memory: stores that reach memory.
+    """One kernel of a chain. What it reads of ring n, or of near memory n, it reads of buffer (("ring", n), further),
+    with an offset of that name, which is where the row begins. memory: stores that reach memory.
 
     low, high: rows beyond its band that it computes; lag: rows that it follows behind the first."""
 
@@ -78,17 +88,18 @@ class Chain:
         self.pad = max(caps.vector_bytes // element_bytes(p) for p in programs)
         self.outer = Program(self.vars)
         self.rings: list[Ring] = []
+        self.near: list[Near] = []
         self.members: list[Member] = []
         self._whole = linear(identity(self.vars), contiguous([v.size for v in self.vars]))
         self._made: dict[Ref, int] = {}  # -> the ring of the last version
         self._written: dict[Ref, tuple[int, Store]] = {}  # memory -> who writes it
-        self._loaded: dict[Ref, set[tuple[int, Any, Expr]]] = {}
+        self._loaded: list[tuple[int, int, int, Expr]] = []  # of near memory n: n, by whom, rows further, where
         last = {p.buffers[s.buffer].ref: n for n, p in enumerate(programs) for s in p.stores}
+        self._updated = {ref for ref in last if ref[0] == "slot" or ref in kept}
         for number, program in enumerate(programs):
             self._add(number, program, last)
         self._drop_unread()
         self._follow()
-        self._check_memory()
         self._divide(caps)
 
     def key(self) -> Any:
@@ -97,7 +108,9 @@ class Chain:
         members = []
         for program in self.programs:
             buffers = [numbers.setdefault(b.ref, len(numbers)) for b in program.buffers]
-            offsets = [o in self.outer.offsets and self.outer.offsets.index(o) for o in program.offsets]
+            offsets = [
+                self.outer.offsets.index(o) if o in self.outer.offsets else ("is", o[1]) for o in program.offsets
+            ]
             scalars = [self.outer.scalars.index(s) for s in program.scalars]
             members.append((program.key(), tuple(buffers), tuple(offsets), tuple(scalars)))
         return "bands", tuple(members), tuple((ref[0], ref in self.kept) for ref in numbers)
@@ -115,8 +128,7 @@ class Chain:
             offset = program.offsets[store.offset] if store.offset is not None else None
             if store.expr == self._whole and offset is None:
                 self._made[ref] = len(self.rings)
-                row = self._row_offset(new, len(self.rings), 0)
-                buffer = new.buffer(("ring", len(self.rings)), dtype)
+                buffer, row = self._place(new, ("ring", len(self.rings)), 0, dtype)
                 self.rings.append(Ring(dtype, number))
                 expr = store.expr - variable(self.row) * self.plane + self.pad
                 rings.append(Store(buffer, row, expr, store.value))
@@ -139,11 +151,12 @@ class Chain:
             return access._replace(buffer=at[0], offset=at[1])
         return *at, *access[2:]
 
-    def _row_offset(self, new: Program, ring: int, further: int) -> int:
-        entry = ("ring", ring), further
+    def _place(self, new: Program, what: tuple[str, int], further: int, dtype: str) -> tuple[int, int]:
+        """The buffer and the offset of a row that is so much further."""
+        entry = what, further
         if entry not in new.offsets:
             new.offsets.append(entry)
-        return new.offsets.index(entry)
+        return new.buffer(entry, dtype), new.offsets.index(entry)  # type: ignore[arg-type]
 
     def _load(self, number: int, program: Program, new: Program, instr: Instr) -> Instr:
         buffer, offset, expr = instr.data[:3]
@@ -153,16 +166,31 @@ class Chain:
             raise Misfit
         if expr.coefficient(self.inner[-1]) not in (0, 1, -1):
             raise Misfit
+        if ref not in self._made and ref in self._updated:
+            return self._load_near(number, program, new, instr, expr + at[1] if at else expr)
         if ref not in self._made:
-            self._loaded.setdefault(ref, set()).add((number, at, expr))
             return instr._replace(data=self._outside(new, ref, dtype, at, instr.data))
         ring = self._made[ref]
         if ring < 0 or self.rings[ring].writer == number or self.rings[ring].dtype != dtype or at is not None:
             raise Misfit
         further, rest = self._shift(program, instr, expr)
         self.rings[ring].readers.add((number, further))
-        place = new.buffer(("ring", ring), dtype), self._row_offset(new, ring, further), rest + self.pad
+        place = *self._place(new, ("ring", ring), further, dtype), rest + self.pad
         return instr._replace(data=(*place, self.plane + 2 * self.pad - 1) if instr.args else place)
+
+    def _load_near(self, number: int, program: Program, new: Program, instr: Instr, expr: Expr) -> Instr:
+        """A load of memory that is overwritten: of the band's own row there, or of a copy."""
+        buffer = program.buffers[instr.data[0]]
+        if any(n.buffer.ref == buffer.ref and n.buffer.dtype != buffer.dtype for n in self.near):
+            raise Misfit
+        if not any(n.buffer == buffer for n in self.near):
+            self.near.append(Near(buffer))
+            self.outer.buffer(*buffer)
+        which = next(i for i, n in enumerate(self.near) if n.buffer == buffer)
+        further, rest = self._shift(program, instr, expr)
+        self._loaded.append((which, number, further, rest))
+        place = *self._place(new, ("near", which), further, buffer.dtype), rest
+        return instr._replace(data=(*place, self.plane - 1) if instr.args else place)
 
     def _shift(self, program: Program, instr: Instr, expr: Expr) -> tuple[int, Expr]:
         """How many rows further a load reads, and where in the row."""
@@ -183,7 +211,7 @@ class Chain:
     def _drop_unread(self) -> None:
         """Rings that nobody reads are none; a member that leaves nothing is a misfit."""
         for member in self.members:
-            read = [s for s in member.rings if self.rings[member.program.buffers[s.buffer].ref[1]].readers]
+            read = [s for s in member.rings if self.rings[member.program.buffers[s.buffer].ref[0][1]].readers]
             member.rings = read
             member.program.stores = [*member.memory, *read]
             if not member.program.stores:
@@ -198,21 +226,28 @@ class Chain:
         for writer, reader, further in sorted(reads, key=lambda r: -r[1]):
             a, b = self.members[writer], self.members[reader]
             a.low, a.high = min(a.low, b.low + further), max(a.high, b.high + further)
-        for writer, reader, further in sorted(reads, key=lambda r: r[1]):
+        for writer, reader, further in sorted([*reads, *self._updates()], key=lambda r: r[1]):
             a, b = self.members[writer], self.members[reader]
             b.lag = max(b.lag, a.lag + max(further, 0))
         for ring in self.rings:
             behind = [self.members[m].lag - self.members[ring.writer].lag - further for m, further in ring.readers]
             ring.rows = 1 << max(behind, default=0).bit_length()
 
-    def _check_memory(self) -> None:
-        """Memory is read or written; or by one member, element by element, and by one band."""
-        for ref, (number, store) in self._written.items():
-            at = None if store.offset is None else self.programs[number].offsets[store.offset]
-            others = self._loaded.get(ref, set()) - {(number, at, store.expr)}
-            member = self.members[number]
-            if others or (ref in self._loaded and (member.low or member.high)):
+    def _updates(self) -> list[tuple[int, int, int]]:
+        """What near memory needs: its rows beyond the band, and that who writes a row follows (reader, writer, rows)
+        behind who reads it."""
+        found = []
+        for which, reader, further, rest in self._loaded:
+            near, member = self.near[which], self.members[reader]
+            near.low, near.high = min(near.low, member.low + further), max(near.high, member.high + further)
+            writer, store = self._written[near.buffer.ref]
+            if store.expr != self._whole or store.offset is not None:
                 raise Misfit
+            if writer != reader:
+                found.append((reader, writer, -further))
+            elif further or rest != self._whole - variable(self.row) * self.plane:
+                raise Misfit
+        return found
 
     def _divide(self, caps: Any) -> None:
         """The height of a band."""
@@ -226,9 +261,11 @@ class Chain:
         if room > kept.room(caps, 1) or arguments > caps.max_kernel_args or weight > MAX_WEIGHT:
             raise Misfit
         beyond = sum(m.high - m.low for m in self.members) / len(self.members)
-        for each in (BANDS_PER_UNIT, 2, 1):
+        for each in (BANDS_PER_UNIT, 1):
             self.height = -(-self.row.size // (caps.compute_units * each))
             if beyond <= MOST_TWICE * self.height:
+                self.bands = -(-self.row.size // self.height)
+                self.saved = [n for n, near in enumerate(self.near) if near.low or near.high]
                 return
         raise Misfit
 
@@ -257,17 +294,20 @@ def chains(programs: Sequence[Program | None], later: Sequence[Collection[Ref]],
     best: list[tuple[tuple[int, int], list[Chain | int]]] = [((0, 0), [])]
     for end in range(1, len(programs) + 1):
         (count, uneven), before = best[end - 1]
-        found = (count + 1, uneven + 1), [*before, end - 1]
+        found = (count + 2, uneven + 1), [*before, end - 1]
         for start in range(end - 2, max(-1, end - 1 - MOST_MEMBERS), -1):
             if not linked[start]:
                 break
             (count, uneven), before = best[start]
-            cost = count + 1, uneven + (end - start) ** 2
+            cost = count + 2, uneven + (end - start) ** 2  # a copy before it counts as half a kernel
             if cost < found[0]:
                 try:
-                    found = cost, [*before, Chain(programs[start:end], later[end], caps)]  # type: ignore[arg-type]
+                    chain = Chain(programs[start:end], later[end], caps)  # type: ignore[arg-type]
                 except Misfit:
                     continue
+                cost = cost[0] + bool(chain.saved), cost[1]
+                if cost < found[0]:
+                    found = cost, [*before, chain]
         best.append(found)
     return best[-1][1]
 

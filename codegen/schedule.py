@@ -216,10 +216,9 @@ class _Scheduler:
             name, digest = names(key)
             made = [linalg.simplify(program) for program in band.chain.programs]
             simple = Chain([program for program, _ in made], band.chain.kept, self.caps)
-            kernel = bands.build(name, simple, band.chain.outer, self.caps)
-            steps = [Step(name, kernel.mlir, ("loops",), kernel.global_size, kernel.local_size)]
+            steps, scratch = bands.build(name, simple, band.chain.outer, self.caps)
             module = "".join(text for _, text in made)
-            self.known.kernels[key] = self._compiled(digest, steps, module, nodes), []
+            self.known.kernels[key] = self._compiled(digest, steps, module, nodes), scratch
         programs = {str(n): program for n, program in enumerate(band.chain.programs)}
         self._launch(key, {"loops": band.chain.outer, **programs}, nodes)
 

@@ -1,7 +1,8 @@
 """A chain of kernels over one grid as one: each work item takes a band of rows through all members (`codegen.bands`).
 
 In each turn of its loop every member computes a row, as far behind the one before it as it reads ahead. Rows that wait
-lie in rings, with room on both sides for vectors that go through an edge.
+lie in rings, with room on both sides for vectors that go through an edge. What other bands overwrite is copied before,
+by a kernel of its own.
 """
 
 from __future__ import annotations
@@ -10,49 +11,107 @@ from functools import reduce
 from typing import Any
 
 from codegen.bands import Chain, Member
-from codegen.builder import Builder, V
+from codegen.builder import Buf, Builder, V
 from codegen.emit import Arguments, Emitter, needs
 from codegen.index import Var
-from codegen.kernels.nest import Kernel
+from codegen.kernels.step import Step, Steps
 from codegen.kernels.walk import tail
 from codegen.nesting import element_bytes, lanes
+from ops_core.dtypes import BY_NAME
 
 
-def build(name: str, chain: Chain, outer: Any, caps: Any) -> Kernel:
-    """The kernel of a chain. outer: its arguments."""
-    k = Builder(name, 64 if any(p.wide for p in chain.programs) else 32)
-    written = {m.program.buffers[s.buffer].ref for m in chain.members for s in m.memory}
-    buffers = {b: k.buffer(b.dtype, readonly=b.ref not in written) for b in outer.buffers}
-    offsets = {o: k.arg("index") for o in outer.offsets}
-    scalars = {s: k.arg(s[1]) for s in outer.scalars}
-    pitch = chain.plane + 2 * chain.pad
-    rings = [k.private(r.dtype, r.rows * pitch) if r.readers else None for r in chain.rings]
-    start = k.global_id(0) * chain.height
-    end = k.map("minimum", start + chain.height, chain.row.size)
-    first = min(m.low + m.lag for m in chain.members)
-    last = max(m.high + m.lag for m in chain.members)
-    with k.for_(start + first, end + last) as loop:
-        for member in chain.members:
-            row = loop.iv - member.lag
-            low = k.map("maximum", start + member.low, 0) if member.low else start
-            high = k.map("minimum", end + member.high, chain.row.size) if member.high else end
-            own = (row >= start) & (row < end) if member.low or member.high else None
-            at = {("ring", n): r for n, r in enumerate(rings)}
-            bound = Arguments(
-                [at[b.ref] if b.ref in at else buffers[b] for b in member.program.buffers],  # type: ignore[misc]
-                [offsets.get(o, row) for o in member.program.offsets],
-                [scalars[s] for s in member.program.scalars],
-            )
-            with k.if_((row >= low) & (row < high)):
-                for i, (ref, further) in enumerate(member.program.offsets):
-                    if ref[0] == "ring":
-                        rows = chain.rings[ref[1]].rows
-                        up = -(min(further, 0) // rows) * rows
-                        bound.offsets[i] = (row + (further + up)) % rows * pitch
-                width = lanes(chain.inner[-1], caps.vector_bytes // element_bytes(member.program))
-                _Row(k, chain, member, bound, width, own).emit(row)
-    bands = -(-chain.row.size // chain.height)
-    return Kernel(k.finish(), (bands, 1, 1), (1, 1, 1))
+def build(name: str, chain: Chain, outer: Any, caps: Any) -> Steps:
+    """The kernels of a chain. outer: their arguments."""
+    both = ("loops", *range(len(chain.saved)))
+    kernels = [_Bands(name, chain, outer, caps).kernel(both)]
+    if chain.saved:
+        kernels = [_Bands(f"{name}_save", chain, outer, caps).save(both), *kernels]
+    return Steps(kernels, [_saved_rows(chain, n) * chain.plane * _bytes(chain, n) for n in chain.saved])
+
+
+def _saved_rows(chain: Chain, which: int) -> int:
+    return chain.bands * (chain.near[which].high - chain.near[which].low)
+
+
+def _bytes(chain: Chain, which: int) -> int:
+    return BY_NAME[chain.near[which].buffer.dtype].bytes
+
+
+class _Bands:
+    def __init__(self, name: str, chain: Chain, outer: Any, caps: Any):
+        self.chain, self.caps = chain, caps
+        self.k = k = Builder(name, 64 if any(p.wide for p in chain.programs) else 32)
+        written = {m.program.buffers[s.buffer].ref for m in chain.members for s in m.memory}
+        self.buffers = {b: k.buffer(b.dtype, readonly=b.ref not in written) for b in outer.buffers}
+        self.offsets = {o: k.arg("index") for o in outer.offsets}
+        self.scalars = {s: k.arg(s[1]) for s in outer.scalars}
+        self.copies = {n: k.buffer(chain.near[n].buffer.dtype, readonly=not name.endswith("_save")) for n in chain.saved}
+        self.band = k.global_id(0)
+        self.start = self.band * chain.height
+        self.end = k.map("minimum", self.start + chain.height, chain.row.size)
+
+    def _step(self, args: tuple[str | int, ...]) -> Step:
+        return Step(self.k.name, self.k.finish(), args, (self.chain.bands, 1, 1), (1, 1, 1))
+
+    def save(self, args: tuple[str | int, ...]) -> Step:
+        """The rows beyond each band, copied."""
+        k, chain = self.k, self.chain
+        for which in chain.saved:
+            near, copy = chain.near[which], self.copies[which]
+            source, count = self.buffers[near.buffer], near.high - near.low
+            width = lanes(chain.inner[-1], self.caps.vector_bytes // _bytes(chain, which))
+            with k.for_(0, count) as loop:
+                row = loop.iv + k.select(loop.iv < -near.low, self.start, self.end) + near.low
+                with k.if_((row >= 0) & (row < chain.row.size)):
+                    to, at = (self.band * count + loop.iv) * chain.plane, row * chain.plane
+                    for lo, hi, fewer in ((0, chain.plane // width * width, width), *tail(chain.plane, width)):
+                        with k.for_(lo, hi, fewer) as along:
+                            k.store(copy, to + along.iv, k.load(source, at + along.iv, fewer))
+        return self._step(args)
+
+    def kernel(self, args: tuple[str | int, ...]) -> Step:
+        """All members, row by row."""
+        k, chain = self.k, self.chain
+        pitch = chain.plane + 2 * chain.pad
+        self.rings = [k.private(r.dtype, r.rows * pitch) if r.readers else None for r in chain.rings]
+        first = min(m.low + m.lag for m in chain.members)
+        last = max(m.high + m.lag for m in chain.members)
+        with k.for_(self.start + first, self.end + last) as loop:
+            for member in chain.members:
+                row = loop.iv - member.lag
+                low = k.map("maximum", self.start + member.low, 0) if member.low else self.start
+                high = k.map("minimum", self.end + member.high, chain.row.size) if member.high else self.end
+                with k.if_((row >= low) & (row < high)):
+                    own = (row >= self.start) & (row < self.end) if member.low or member.high else None
+                    bound = Arguments([], [], [self.scalars[s] for s in member.program.scalars])
+                    at = {o: self._row(*o, row, pitch) for o in member.program.offsets if isinstance(o[0][0], str)
+                          and o[0][0] in ("ring", "near")}  # fmt: skip
+                    bound.offsets.extend(at[o][1] if o in at else self.offsets[o] for o in member.program.offsets)
+                    bound.buffers.extend(
+                        at[b.ref][0] if b.ref in at else self.buffers[b] for b in member.program.buffers  # type: ignore
+                    )
+                    width = lanes(chain.inner[-1], self.caps.vector_bytes // element_bytes(member.program))
+                    _Row(k, chain, member, bound, width, own).emit(row)
+        return self._step(args)
+
+    def _row(self, what: tuple[str, int], further: int, row: V, pitch: int) -> tuple[Buf | None, V]:
+        """Where the row that is so much further begins."""
+        k, chain, (kind, which) = self.k, self.chain, what
+        if kind == "ring":
+            rows = chain.rings[which].rows
+            up = -(min(further, 0) // rows) * rows
+            return self.rings[which], (row + (further + up)) % rows * pitch
+        near, at = chain.near[which], row + further
+        buffer, place = self.buffers[near.buffer], at * chain.plane
+        if which not in self.copies:
+            return buffer, place
+        before = at < self.start
+        copied = self.band * (near.high - near.low) + at - k.select(before, self.start, self.end) - near.low
+        outside = before | (at >= self.end)
+        return (
+            k.select_buffer(outside, self.copies[which], buffer),
+            k.select(outside, copied * chain.plane, place),
+        )
 
 
 class _Row:
