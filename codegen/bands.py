@@ -94,11 +94,11 @@ class Chain:
         self._made: dict[Ref, int] = {}  # -> the ring of the last version
         self._written: dict[Ref, tuple[int, Store]] = {}  # memory -> who writes it
         self._loaded: list[tuple[int, int, int, Expr]] = []  # of near memory n: n, by whom, rows further, where
-        last = {p.buffers[s.buffer].ref: n for n, p in enumerate(programs) for s in p.stores}
-        self._updated = {ref for ref in last if ref[0] == "slot" or ref in kept}
+        self._stores = [{p.buffers[s.buffer].ref for s in p.stores} for p in programs]
+        self._loads = [{p.buffers[i.data[0]].ref for i in p.instrs if i.op == "load"} for p in programs]
+        self._updated = {ref for stores in self._stores for ref in stores if ref[0] == "slot" or ref in kept}
         for number, program in enumerate(programs):
-            self._add(number, program, last)
-        self._drop_unread()
+            self._add(number, program)
         self._follow()
         self._divide(caps)
 
@@ -115,7 +115,7 @@ class Chain:
             members.append((program.key(), tuple(buffers), tuple(offsets), tuple(scalars)))
         return "bands", tuple(members), tuple((ref[0], ref in self.kept) for ref in numbers)
 
-    def _add(self, number: int, program: Program, last: dict[Ref, int]) -> None:
+    def _add(self, number: int, program: Program) -> None:
         """The member of a program."""
         new = Program(program.vars, scalars=program.scalars)
         for scalar in program.scalars:
@@ -126,20 +126,32 @@ class Chain:
         for store in program.stores:
             ref, dtype = program.buffers[store.buffer]
             offset = program.offsets[store.offset] if store.offset is not None else None
-            if store.expr == self._whole and offset is None:
+            read, final = self._after(number, ref)
+            self._made[ref] = -1
+            if read and store.expr == self._whole and offset is None:
                 self._made[ref] = len(self.rings)
                 buffer, row = self._place(new, ("ring", len(self.rings)), 0, dtype)
                 self.rings.append(Ring(dtype, number))
                 expr = store.expr - variable(self.row) * self.plane + self.pad
                 rings.append(Store(buffer, row, expr, store.value))
-            else:
-                self._made[ref] = -1
-            if ref[0] == "slot" or (ref in self.kept and last[ref] == number):
+            if ref[0] == "slot" or (ref in self.kept and final):
                 if ref in self._written or store.expr.coefficient(self.inner[-1]) != 1:
                     raise Misfit
                 self._written[ref] = number, store
                 memory.append(self._outside(new, ref, dtype, offset, store))
+        new.stores = [*memory, *rings]
+        if not new.stores:
+            raise Misfit
         self.members.append(Member(new, memory, rings))
+
+    def _after(self, number: int, ref: Ref) -> tuple[bool, bool]:
+        """Whether what a member writes is read by another, and whether it is the last to write there."""
+        read = False
+        for loads, stores in zip(self._loads[number + 1 :], self._stores[number + 1 :], strict=True):
+            read |= ref in loads
+            if ref in stores:
+                return read, False
+        return read, True
 
     def _outside(self, new: Program, ref: Ref, dtype: str, offset: Any, access: Any) -> Any:
         """A load's data or a store to memory of the chain's own arguments."""
@@ -197,25 +209,16 @@ class Chain:
         ranges = {v: (0, v.size - 1) for v in self.inner}
         for guard in instr.args:
             _narrow(program, guard, ranges)
-        if expr.coefficient(self.row) != self.plane or any(lo > hi for lo, hi in ranges.values()):
-            raise Misfit
         rest = expr - variable(self.row) * self.plane
+        if not rest.vars <= ranges.keys() or any(lo > hi for lo, hi in ranges.values()):
+            raise Misfit
         low = high = rest.const
         for var, factor in rest.terms:
-            ends = [factor * n for n in ranges.get(var, (0, 0))]  # type: ignore[call-overload]
+            ends = [factor * n for n in ranges[var]]  # type: ignore[index]
             low, high = low + min(ends), high + max(ends)
         if low // self.plane != high // self.plane:
             raise Misfit
         return low // self.plane, rest - low // self.plane * self.plane
-
-    def _drop_unread(self) -> None:
-        """Rings that nobody reads are none; a member that leaves nothing is a misfit."""
-        for member in self.members:
-            read = [s for s in member.rings if self.rings[member.program.buffers[s.buffer].ref[0][1]].readers]
-            member.rings = read
-            member.program.stores = [*member.memory, *read]
-            if not member.program.stores:
-                raise Misfit
 
     def _follow(self) -> None:
         """How far behind each member follows, and how far beyond its band it goes."""
@@ -251,11 +254,10 @@ class Chain:
 
     def _divide(self, caps: Any) -> None:
         """The height of a band."""
-        live = [r for r in self.rings if r.readers]
-        bytes = [BY_NAME[r.dtype].bytes * self.plane for r in live]
+        bytes = [BY_NAME[r.dtype].bytes * self.plane for r in self.rings]
         if max(bytes) * self.row.size < LEAST or self.inner[-1].size < 2 * self.pad:
             raise Misfit
-        room = sum(n * r.rows * (1 + 2 * self.pad / self.plane) for n, r in zip(bytes, live, strict=True))
+        room = sum(n * r.rows * (1 + 2 * self.pad / self.plane) for n, r in zip(bytes, self.rings, strict=True))
         arguments = len(self.outer.buffers) + len(self.outer.offsets) + len(self.outer.scalars)
         weight = sum(len(p.instrs) for p in self.programs)
         if room > kept.room(caps, 1) or arguments > caps.max_kernel_args or weight > MAX_WEIGHT:

@@ -45,7 +45,9 @@ class _Bands:
         self.buffers = {b: k.buffer(b.dtype, readonly=b.ref not in written) for b in outer.buffers}
         self.offsets = {o: k.arg("index") for o in outer.offsets}
         self.scalars = {s: k.arg(s[1]) for s in outer.scalars}
-        self.copies = {n: k.buffer(chain.near[n].buffer.dtype, readonly=not name.endswith("_save")) for n in chain.saved}
+        self.copies = {
+            n: k.buffer(chain.near[n].buffer.dtype, readonly=not name.endswith("_save")) for n in chain.saved
+        }
         self.band = k.global_id(0)
         self.start = self.band * chain.height
         self.end = k.map("minimum", self.start + chain.height, chain.row.size)
@@ -73,7 +75,7 @@ class _Bands:
         """All members, row by row."""
         k, chain = self.k, self.chain
         pitch = chain.plane + 2 * chain.pad
-        self.rings = [k.private(r.dtype, r.rows * pitch) if r.readers else None for r in chain.rings]
+        self.rings = [k.private(r.dtype, r.rows * pitch) for r in chain.rings]
         first = min(m.low + m.lag for m in chain.members)
         last = max(m.high + m.lag for m in chain.members)
         with k.for_(self.start + first, self.end + last) as loop:
@@ -83,18 +85,21 @@ class _Bands:
                 high = k.map("minimum", self.end + member.high, chain.row.size) if member.high else self.end
                 with k.if_((row >= low) & (row < high)):
                     own = (row >= self.start) & (row < self.end) if member.low or member.high else None
-                    bound = Arguments([], [], [self.scalars[s] for s in member.program.scalars])
-                    at = {o: self._row(*o, row, pitch) for o in member.program.offsets if isinstance(o[0][0], str)
-                          and o[0][0] in ("ring", "near")}  # fmt: skip
-                    bound.offsets.extend(at[o][1] if o in at else self.offsets[o] for o in member.program.offsets)
-                    bound.buffers.extend(
-                        at[b.ref][0] if b.ref in at else self.buffers[b] for b in member.program.buffers  # type: ignore
+                    buffers: dict[Any, Buf] = dict(self.buffers)
+                    offsets: dict[Any, V] = dict(self.offsets)
+                    for place in member.program.offsets:
+                        if place not in offsets:
+                            buffers[place], offsets[place] = self._begin(*place, row, pitch)  # type: ignore[arg-type]
+                    bound = Arguments(
+                        [buffers.get(b, buffers.get(b.ref)) for b in member.program.buffers],  # type: ignore[misc]
+                        [offsets[o] for o in member.program.offsets],
+                        [self.scalars[s] for s in member.program.scalars],
                     )
                     width = lanes(chain.inner[-1], self.caps.vector_bytes // element_bytes(member.program))
                     _Row(k, chain, member, bound, width, own).emit(row)
         return self._step(args)
 
-    def _row(self, what: tuple[str, int], further: int, row: V, pitch: int) -> tuple[Buf | None, V]:
+    def _begin(self, what: tuple[str, int], further: int, row: V, pitch: int) -> tuple[Buf, V]:
         """Where the row that is so much further begins."""
         k, chain, (kind, which) = self.k, self.chain, what
         if kind == "ring":
@@ -121,7 +126,7 @@ class _Row:
         self.k, self.chain, self.member, self.width, self.own = k, chain, member, width, own
         self.vector = chain.inner[-1]
         self.emitter = Emitter(k, member.program, self.vector, bound)
-        self.emitter.env.update({v: 0 for v in chain.vars})
+        self.emitter.env.update(dict.fromkeys(chain.vars, 0))
         self.needed = needs(member.program, [s.value for s in member.program.stores])
 
     def emit(self, row: V) -> None:
@@ -198,4 +203,3 @@ class _Row:
             emitter.store_all(self.member.rings)
             with k.if_(self.own):
                 emitter.store_all(self.member.memory)
-
