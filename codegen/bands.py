@@ -89,6 +89,7 @@ class Chain:
         self.outer = Program(self.vars)
         self.rings: list[Ring] = []
         self.near: list[Near] = []
+        self._shifted = False
         self.members: list[Member] = []
         self._whole = linear(identity(self.vars), contiguous([v.size for v in self.vars]))
         self._made: dict[Ref, int] = {}  # -> the ring of the last version
@@ -187,6 +188,7 @@ class Chain:
             raise Misfit
         further, rest = self._shift(program, instr, expr)
         self.rings[ring].readers.add((number, further))
+        self._shifted |= bool(further) or rest != self._whole - variable(self.row) * self.plane
         place = *self._place(new, ("ring", ring), further, dtype), rest + self.pad
         return instr._replace(data=(*place, self.plane + 2 * self.pad - 1) if instr.args else place)
 
@@ -254,6 +256,8 @@ class Chain:
 
     def _divide(self, caps: Any) -> None:
         """The height of a band."""
+        if not self._shifted:  # element by element: fusion has had its reasons
+            raise Misfit
         bytes = [BY_NAME[r.dtype].bytes * self.plane for r in self.rings]
         if max(bytes) * self.row.size < LEAST or self.inner[-1].size < 2 * self.pad:
             raise Misfit
