@@ -61,7 +61,7 @@ class _Bands:
         for which in chain.saved:
             near, copy = chain.near[which], self.copies[which]
             source, count = self.buffers[near.buffer], near.high - near.low
-            width = lanes(chain.inner[-1], self.caps.vector_bytes // _bytes(chain, which))
+            width = lanes(chain.inner[-1], self.caps.vector_bytes // max(4, _bytes(chain, which)))
             with k.for_(0, count) as loop:
                 row = loop.iv + k.select(loop.iv < -near.low, self.start, self.end) + near.low
                 with k.if_((row >= 0) & (row < chain.row.size)):

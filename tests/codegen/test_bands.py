@@ -157,16 +157,21 @@ def test_results_outlive_the_chain(summed: bool) -> None:
     build(write).check(exact=not summed, launches=3 if summed else 1)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "f64", "i32", "bf16"])
-def test_other_dtypes(dtype: str) -> None:
+@pytest.mark.parametrize("place", [False, True])
+@pytest.mark.parametrize("dtype", ["f16", "f64", "i32", "bf16", "i64", "u8"])
+def test_other_dtypes(dtype: str, place: bool) -> None:
     def write(c: Case) -> None:
-        x = c.input(data(96, 133)).to("f32") * 8.0
-        x = x.to(dtype)
+        start = (data(96, 133) * 8).astype({"f16": "f2", "f64": "f8", "i32": "i4", "i64": "i8"}.get(dtype, "f4"))
+        slot = c.slot(np.abs(start).astype("u1") if dtype == "u8" else np.round(start), dtype)
+        x = c.view(slot, (96, 133))
         for _ in range(3):
             x = inside(x, moved(x, (1, 0)) + moved(x, (-1, -2)) - x)
-        c.output(x)
+        if place:
+            c.store(x, slot)
+        else:
+            c.output(x)
 
-    build(write).check(exact=dtype != "bf16")
+    build(write).check(exact=dtype != "bf16", launches=2 if place else 1)
 
 
 def test_a_small_grid_stays_a_kernel_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
