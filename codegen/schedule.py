@@ -11,10 +11,11 @@ from typing import Any
 
 from codegen import composites, linalg
 from codegen.anchors import Anchored, Product, kernels, product
+from codegen.bands import Chain, chains
 from codegen.fusion import Fusion
 from codegen.groups import IN_PLACE, Group, identity, nbytes, space, usual_bytes
 from codegen.index import contiguous, linear
-from codegen.kernels import flat, nest
+from codegen.kernels import bands, flat, nest
 from codegen.kernels.matmul import Tile
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.scatter import Target
@@ -128,6 +129,14 @@ class _Unit:
 
 
 @dataclass
+class _Band:
+    """Groups that follow each other and are one kernel."""
+
+    groups: list[Group]
+    chain: Chain
+
+
+@dataclass
 class _Batch:
     """Groups that run as one kernel over several sets of buffers. before: bits of the groups that ran earlier."""
 
@@ -164,9 +173,11 @@ class _Scheduler:
             else:
                 units.append(_Unit(group, program))
             done |= 1 << group.id
-        for unit in units:
+        for unit in self._chained(units):
             if isinstance(unit, _Batch):
                 self._multi(unit)
+            elif isinstance(unit, _Band):
+                self._band(unit)
             elif unit.group.anchor and composite(unit.group.anchor):
                 self._composite(unit.group, unit.group.anchor)
             elif unit.group.anchor and self.fusion.extern(unit.group.anchor):
@@ -177,6 +188,39 @@ class _Scheduler:
                 self._anchored(unit.group)
         self._place_temps()
         return self.result
+
+    def _chained(self, units: list[_Unit | _Batch]) -> list[_Unit | _Batch | _Band]:
+        """Units in order, those that make a chain as one."""
+        later: list[set[tuple[str, int]]] = [set()]
+        for unit in reversed(units):
+            groups = [g for g, _, _ in unit.members] if isinstance(unit, _Batch) else [unit.group]
+            groups += [g.rows for g in groups if g.rows]
+            later.append(later[-1] | {self.locations[v].ref for g in groups for v in g.reads})
+        programs = [None if isinstance(u, _Batch) or u.group.anchor else u.program for u in units]
+        found: list[_Unit | _Batch | _Band] = []
+        done = 0
+        for each in chains(programs, later[::-1], self.caps):
+            if isinstance(each, Chain):
+                members = units[done : done + len(each.programs)]
+                found.append(_Band([u.group for u in members if isinstance(u, _Unit)], each))
+            else:
+                found.append(units[each])
+            done += len(each.programs) if isinstance(each, Chain) else 1
+        return found
+
+    def _band(self, band: _Band) -> None:
+        """A chain's launch."""
+        key = (self.caps, band.chain.key())
+        nodes = [n for group in band.groups for n in group.nodes]
+        if key not in self.known.kernels:
+            name, digest = names(key)
+            made = [linalg.simplify(program) for program in band.chain.programs]
+            simple = Chain([program for program, _ in made], band.chain.kept, self.caps)
+            steps, scratch = bands.build(name, simple, band.chain.outer, self.caps)
+            module = "".join(text for _, text in made)
+            self.known.kernels[key] = self._compiled(digest, steps, module, nodes), scratch
+        programs = {str(n): program for n, program in enumerate(band.chain.programs)}
+        self._launch(key, {"loops": band.chain.outer, **programs}, nodes)
 
     def _small_leaves_last(self, groups: list[Group]) -> list[Group]:
         """Small groups on which no other depends go last, where those of a kind are one launch: running statistics."""
@@ -209,7 +253,7 @@ class _Scheduler:
                 program, module = linalg.simplify(batch.program)
                 text = flat.Flat(program, sets, shared).build(name, self.caps)
                 steps = [Step(name, text, (), (0, 0, 0), (0, 0, 0))]
-                self.known.kernels[key] = self._compiled(digest, steps, module, now[0][0]), []
+                self.known.kernels[key] = self._compiled(digest, steps, module, now[0][0].nodes), []
             lengths = [length for _, _, length in now] + [0] * (sets - len(now))
             chunk = flat.chunk_length(lengths, self.caps)
             args, last, groups = [Arg("bytes", chunk, "i32")], [], 0
@@ -292,8 +336,8 @@ class _Scheduler:
             simple, module = linalg.simplify(unrolled(program))
             kernel = nest.build(name, simple, self.caps)
             steps = [Step(name, kernel.mlir, ("loops",), kernel.global_size, kernel.local_size)]
-            self.known.kernels[key] = self._compiled(digest, steps, module, group), []
-        self._launch(key, {"loops": program}, group)
+            self.known.kernels[key] = self._compiled(digest, steps, module, group.nodes), []
+        self._launch(key, {"loops": program}, group.nodes)
 
     def _anchored(self, group: Group) -> None:
         """A template's launches; before them, for one that works in place, the copy that it works on."""
@@ -324,8 +368,8 @@ class _Scheduler:
             name, digest = names(key)
             simple, module = anchored.simplified()
             made = kernels(name, simple, self.caps, tile)
-            self.known.kernels[key] = self._compiled(digest, made.steps, module, group), made.temps
-        self._launch(key, programs, group)
+            self.known.kernels[key] = self._compiled(digest, made.steps, module, group.nodes), made.temps
+        self._launch(key, programs, group.nodes)
 
     def _composite(self, group: Group, anchor: Node) -> None:
         """A composite's launches, from memory to memory."""
@@ -343,8 +387,8 @@ class _Scheduler:
             sinks = {i: Sink(made[f"out{i}"][0]) for i in outputs}
             steps = composites.kernels(name, anchor, simple, sinks, self.caps)
             module = "".join(text for _, text in made.values())
-            self.known.kernels[key] = self._compiled(digest, steps.steps, module, group), steps.temps
-        self._launch(key, programs, group)
+            self.known.kernels[key] = self._compiled(digest, steps.steps, module, group.nodes), steps.temps
+        self._launch(key, programs, group.nodes)
 
     def _extern(self, group: Group, anchor: Node) -> None:
         """A call of a library, on views where the operands are some, on copies where they are computed."""
@@ -364,8 +408,8 @@ class _Scheduler:
         attrs = json.dumps(anchor.attrs, sort_keys=True)
         self.result.launches.append(CoreCall(anchor.op, len(outputs), tuple(tensors), attrs, anchor.origin))
 
-    def _compiled(self, digest: str, steps: Sequence[Any], module: str, group: Group) -> list[Compiled]:
-        origins = sorted({n.origin for n in group.nodes})
+    def _compiled(self, digest: str, steps: Sequence[Any], module: str, nodes: Sequence[Node]) -> list[Compiled]:
+        origins = sorted({n.origin for n in nodes})
         how = self.caps.language, origins, module, self.caps.address_args, not self.caps.is_cpu
         return [
             Compiled(
@@ -375,12 +419,12 @@ class _Scheduler:
             for i, s in enumerate(steps)
         ]  # fmt: skip
 
-    def _launch(self, key: Any, programs: Mapping[str, Program], group: Group) -> None:
+    def _launch(self, key: Any, programs: Mapping[str, Program], nodes: Sequence[Node]) -> None:
         launches, scratch = self.known.kernels[key]
         ids = [min([0, *self.temps]) - 1 - i for i in range(len(scratch))]
         self.temps.update(zip(ids, scratch, strict=True))
         word = "i64" if any(p.wide for p in programs.values()) else "i32"
-        origins = sorted({n.origin for n in group.nodes})
+        origins = sorted({n.origin for n in nodes})
         for compiled in launches:
             args: list[Arg] = []
             for name in compiled.args:
