@@ -239,7 +239,19 @@ NUMBERS = {
     "a quotient by 0": lambda d: torch.div(*numbers(d, [4, 4], [2, 0]), rounding_mode="trunc"),
     "a remainder by 0": lambda d: torch.remainder(*numbers(d, [4, 4], [2, 0])),
     "a remainder by 0 in place": lambda d: torch.Tensor.fmod_(*numbers(d, [4, 4], [2, 0])),
+    "a pivot beyond the rows": lambda d: torch.lu_unpack(torch.eye(3, device=d), pivots(d, [1, 2, 100]))[0],
+    "a pivot of 0": lambda d: torch.lu_unpack(torch.eye(3, device=d), pivots(d, [1, 0, 3]))[0],
+    "segments longer than the data": lambda d: torch.segment_reduce(
+        *numbers(d, [1.0, 2.0]), "sum", lengths=torch.tensor([2, 9], device=d)
+    ),
+    "a segment of negative length": lambda d: torch.segment_reduce(
+        *numbers(d, [1.0, 2.0]), "sum", lengths=torch.tensor([4, -2], device=d), unsafe=True
+    ),
 }
+
+
+def pivots(device, rows):
+    return torch.tensor(rows, dtype=torch.int32, device=device)
 
 
 def numbers(device, *rows):
