@@ -44,6 +44,13 @@ TORCH_DTYPES = {
 SCALAR_KINDS = ("f64", "i64", "bool", "c128")
 
 
+def _dtype(number: int) -> tuple[str, bool]:
+    """(dtype of the parts, whether there are two) of a dtype's number. Raises NotLowerable for one without kernels."""
+    if number not in SCALAR_TYPES:
+        raise NotLowerable(f"no kernel reads or writes dtype {number}, as 8-bit floats")
+    return SCALAR_TYPES[number]
+
+
 class Slot(NamedTuple):
     """nbytes; alive: something outside the window still sees it; had_data: it was written before the window."""
 
@@ -327,7 +334,7 @@ class Functionalizer:
         value = self.param(scalar[1], scalar[2])
         if wrapped:
             return value
-        name, is_complex = SCALAR_TYPES[dtype]
+        name, is_complex = _dtype(dtype)
         if is_complex:
             return Complex(*(self.convert(part, name) for part in (value.re, value.im)))
         return self.convert(value, name, always=True)
@@ -363,7 +370,7 @@ class Functionalizer:
                 return found
         if state.dirty:
             self.spill(t.slot, state)
-        name, is_complex = SCALAR_TYPES[t.dtype]
+        name, is_complex = _dtype(t.dtype)
         if is_complex:
             return Complex(*(self.load(state, t.slot, name, part) for part in complex_parts(wanted)))
         found = self.load(state, t.slot, name, wanted)
@@ -379,7 +386,7 @@ class Functionalizer:
 
     def write(self, t: Tensor, value: Any) -> None:
         """Write a value over a view of a slot."""
-        name, is_complex = SCALAR_TYPES[t.dtype]
+        name, is_complex = _dtype(t.dtype)
         if is_complex:
             if not isinstance(value, Complex):
                 value = Complex(value, self.graph.add("full", (), value.shape, name, value=0.0))

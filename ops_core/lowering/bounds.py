@@ -34,6 +34,16 @@ ERRORS = {
     "bernoulli": ("RuntimeError", "Expected p_in >= 0 && p_in <= 1 to be true, but got false."),
     "deviation": ("RuntimeError", "normal expects all elements of std >= 0.0"),
     "division": ("RuntimeError", "ZeroDivisionError"),
+    "pivots": (
+        "RuntimeError",
+        "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
+        "Did you properly pass the result of lu_factor?",
+    ),
+    "segment length": ("RuntimeError", "Expected segment_length >= 0 to be true, but got false."),
+    "segments": (
+        "RuntimeError",
+        "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe.",
+    ),
     "unpool": ("RuntimeError", "Found an invalid max index: {index} (output volumes are of size {size})"),
 }
 

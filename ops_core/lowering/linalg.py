@@ -9,6 +9,7 @@ from __future__ import annotations
 from ops_core import array as A
 from ops_core.array import Arr, matmul, where
 from ops_core.composites import composite
+from ops_core.lowering.bounds import checked, clamp
 from ops_core.lowering.promote import up
 from ops_core.lowering.registry import NotLowerable, rule
 
@@ -135,6 +136,11 @@ def _permutation(pivots: Arr, rows: int) -> Arr:
     return order
 
 
+def _given(pivots: Arr, rows: int) -> Arr:
+    """A caller's own pivots. Those that are no rows raise at the next read."""
+    return (checked(pivots.to("i64") - 1, rows, "pivots") + 1).to(pivots.dtype)
+
+
 def _unpacked(data: Arr) -> tuple[Arr, Arr]:
     """(L with unit diagonal [m, k], U [k, n])."""
     m, n = data.shape[-2:]
@@ -153,6 +159,11 @@ def _matrix(order: Arr, dtype: str) -> Arr:
 
 @rule("lu_unpack")
 def _lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
+    pivots = _given(LU_pivots, LU_data.shape[-2]) if unpack_pivots else LU_pivots
+    return _lu_parts(LU_data, pivots, unpack_data, unpack_pivots)
+
+
+def _lu_parts(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     _check(LU_data)
     empty = A.full((0,), 0, LU_data.dtype)
     lower, upper = _unpacked(LU_data) if unpack_data else (empty, empty)
@@ -162,7 +173,7 @@ def _lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
 
 def _linalg_lu(**bound):
     data, pivots, _ = _lu_factor_ex(bound["A"], bound["pivot"])
-    return _lu_unpack(data, pivots)
+    return _lu_parts(data, pivots)
 
 
 rule("linalg_lu")(_linalg_lu)
@@ -221,6 +232,7 @@ def lu_solve(data: Arr, pivots: Arr, b: Arr, adjoint: bool) -> Arr:
 @rule("linalg_lu_solve")
 def _lu_solve(LU, pivots, B, left=True, adjoint=False):
     _check(LU)
+    pivots = (clamp(pivots.to("i64") - 1, LU.shape[-2]) + 1).to(pivots.dtype)  # eager asks nothing of them
     return lu_solve(LU, pivots, B, adjoint) if left else mt(lu_solve(LU, pivots, mt(B), not adjoint))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
-from ops_core.lowering.bounds import checked, clamp
+from ops_core.lowering.bounds import checked, clamp, required
 from ops_core.lowering.indexing import MEAN, NONE, frequency
 from ops_core.lowering.pointwise import abs_
 from ops_core.lowering.promote import opmath, up
@@ -284,6 +284,9 @@ def _segments(data: Arr, lengths: Any, offsets: Any, axis: int) -> tuple[Arr, Ar
 @rule("segment_reduce")
 def _segment_reduce(data, reduce, lengths=None, indices=None, offsets=None, axis=0, unsafe=False, initial=None):
     segment, sizes, k = _segments(data, lengths, offsets, axis)
+    required(sizes >= 0, "segment length")
+    if lengths is not None and not unsafe:
+        required(sizes.sum(-1).eq(data.shape[axis]), "segments")
     start = _EMPTY[reduce] if initial is None else float(initial)
     shape = (*data.shape[:axis], k, *data.shape[axis + 1 :])
     dtype = opmath(data.dtype)

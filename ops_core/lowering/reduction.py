@@ -11,7 +11,7 @@ from typing import Any
 from ops_core import array as A
 from ops_core.array import Arr, where
 from ops_core.lowering.promote import default_float, name_of, opmath, up
-from ops_core.lowering.registry import rule
+from ops_core.lowering.registry import NotLowerable, rule
 
 
 def sum_dtype(x: Arr, dtype: Any) -> str:
@@ -228,8 +228,15 @@ def softmax(x: Arr, dim: int) -> Arr:
     return e * (1.0 / e.sum(dim, True))
 
 
+def _floats(x: Arr) -> None:
+    """The host says in eager's words what it has no softmax of."""
+    if not x.is_float:
+        raise NotLowerable("softmax of integers")
+
+
 @rule("_softmax")
 def _softmax(self, dim, half_to_float=False):
+    _floats(self)
     return softmax(up(self), dim).to("f32" if half_to_float else self.dtype)
 
 
@@ -242,6 +249,7 @@ def _safe_softmax(self, dim, dtype=None):
 
 @rule("_log_softmax")
 def _log_softmax(self, dim, half_to_float=False):
+    _floats(self)
     x = up(self)
     below, e = below_largest(x, dim) if x.numel and x.ndim else (x, A.map_("exp", x))
     out = below - A.map_("log", e.sum(dim, True))

@@ -239,7 +239,21 @@ NUMBERS = {
     "a quotient by 0": lambda d: torch.div(*numbers(d, [4, 4], [2, 0]), rounding_mode="trunc"),
     "a remainder by 0": lambda d: torch.remainder(*numbers(d, [4, 4], [2, 0])),
     "a remainder by 0 in place": lambda d: torch.Tensor.fmod_(*numbers(d, [4, 4], [2, 0])),
+    "the softmax of integers": lambda d: torch.tensor([1, 2], device=d).softmax(0),
+    "the logarithm of a softmax of integers": lambda d: torch.tensor([1, 2], device=d).log_softmax(0),
+    "a pivot beyond the rows": lambda d: torch.lu_unpack(torch.eye(3, device=d), pivots(d, [1, 2, 100]))[0],
+    "a pivot of 0": lambda d: torch.lu_unpack(torch.eye(3, device=d), pivots(d, [1, 0, 3]))[0],
+    "segments longer than the data": lambda d: torch.segment_reduce(
+        *numbers(d, [1.0, 2.0]), "sum", lengths=torch.tensor([2, 9], device=d)
+    ),
+    "a segment of negative length": lambda d: torch.segment_reduce(
+        *numbers(d, [1.0, 2.0]), "sum", lengths=torch.tensor([4, -2], device=d), unsafe=True
+    ),
 }
+
+
+def pivots(device, rows):
+    return torch.tensor(rows, dtype=torch.int32, device=device)
 
 
 def numbers(device, *rows):
@@ -463,3 +477,12 @@ def test_an_index_into_nothing_raises(device, any_window):
     nothing.gather(0, index)
     with pytest.raises(RuntimeError, match="index 7 is out of bounds for dimension 0 with size 0"):
         torch.lazy.synchronize()
+
+
+@pytest.mark.filterwarnings("ignore:aten.copy_.default runs on the CPU")
+def test_a_dtype_without_kernels_is_cast_by_the_host(device, caplog):
+    """8-bit floats: eager's numbers, and nothing is logged as a failure."""
+    x = torch.linspace(-3, 3, 9)
+    rounded = x.to(device).to(torch.float8_e4m3fn)
+    assert torch.equal(rounded.to(torch.float32).cpu(), x.to(torch.float8_e4m3fn).to(torch.float32))
+    assert "failed" not in caplog.text
