@@ -82,7 +82,7 @@ def turns(stencil: Callable[[Arr], Arr], shape: Sequence[int], count: int, edges
 
 @pytest.mark.parametrize("place", [False, True])
 @pytest.mark.parametrize("edges", [False, True])
-@pytest.mark.parametrize("shape", [(64, 48), (97, 133), (200, 32)])
+@pytest.mark.parametrize("shape", [pytest.param((64, 48), marks=pytest.mark.slow), (97, 133), (200, 32)])
 @pytest.mark.parametrize("name", STENCILS)
 def test_four_turns_are_a_kernel(name: str, shape: tuple[int, int], edges: bool, place: bool) -> None:
     case = turns(STENCILS[name], shape, 4, edges, place)

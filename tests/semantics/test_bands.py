@@ -80,7 +80,9 @@ def run(program, where, shape, dtype=torch.float32):
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("shape", [(128, 160), (191, 133), (9, 2300), (600, 33)])  # of 64 KiB and more
+@pytest.mark.parametrize(  # of 64 KiB and more
+    "shape", [(191, 133), (600, 33), *(pytest.param(s, marks=pytest.mark.slow) for s in ((128, 160), (9, 2300)))]
+)
 def test_programs_give_eager_s_numbers(device, name, shape, window):
     with torch.lazy.window(window):
         for mine, eager in zip(run(PROGRAMS[name], device, shape), run(PROGRAMS[name], "cpu", shape), strict=True):
