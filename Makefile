@@ -55,7 +55,7 @@ SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
 SHORT  := $(filter-out %/test_results.py,$(wildcard tests/semantics/test_*.py))
 # One op of these is several kernels already, at every window the same ones, and compiling them takes minutes. The tests
 # of bands open windows of 1, 8 and 512 themselves.
-LONG   := %/test_fourier.py %/test_factorisations.py %/test_recurrence.py %/test_bands.py
+LONG   := %/test_fourier.py %/test_factorisations.py %/test_recurrence.py %/test_grids.py
 EIGHT  := $(addprefix tests/semantics/test_,chains.py indexing.py inplace.py views.py)
 # With the CPU saying what a GPU would (LAZY_OPENCL_AS): schedules for GPUs, memory that the host does not see.
 # Of recurrent layers what differs there.
