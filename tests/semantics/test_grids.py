@@ -4,16 +4,7 @@ import pytest
 import torch
 
 from lazy_backend import _C, compiler
-
-WINDOWS = (1, 8, 512)
-
-
-def wave(u, v, turns=4):
-    for _ in range(turns):
-        laplacian = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * u[1:-1, 1:-1]
-        v[1:-1, 1:-1] += 0.2 * laplacian
-        v *= 0.999
-        u[1:-1, 1:-1] += 0.2 * v[1:-1, 1:-1]
+from tests.semantics.test_parts import WINDOWS, wave
 
 
 def nine_points(u, v):
