@@ -272,12 +272,16 @@ class Functionalizer:
         self.graph.nodes[mark:] = [node for node in added if node.op != "check"]
         for check in (node for node in added if node.op == "check"):
             (index,), low, size = check.inputs, check.attrs["low"], check.attrs["size"]
-            if (index.id, low, size) in self.checked or found_below(index) <= size:
+            stricter = any((found, high) == (index.id, size) and least >= low for found, high, least in self.checked)
+            if stricter or found_below(index) <= size:
                 continue
-            self.checked.add((index.id, low, size))
+            self.checked.add((index.id, size, low))
             with building(self.graph):
-                inside = (Arr(index) >= low) & (Arr(index) < size)
-                word = where(inside, NOTHING, Arr(index)).amax().v
+                # Inside is what lies less than size - low beyond low, as unsigned numbers, of which negative ones are
+                # the largest: two operations an index. Of signed numbers, the first bit the other way, that is amax.
+                beyond = Arr(index) - low if low else Arr(index)
+                worst = (beyond ^ NOTHING).amax() ^ NOTHING
+                word = where((worst >= 0) & (worst < size - low), NOTHING, worst + low).v
             at = View((), (), len(self.checks))
             self.graph.add_multi("store", (word,), [], slot=len(self.window.slots), **at._asdict())
             name = self.window.nodes[self.graph.origin].op
