@@ -101,7 +101,7 @@ def function_source(function: Function, dialect: str) -> tuple[str, tuple[Functi
     module = mlir.run_passes(mlir.parse(mathlib.function(fn, t.element, t.width, arity)))
     printer = Printer(lang, 32)
     printer.function(list(module.body.operations)[-1].operation)
-    return "".join(printer.out), tuple(printer.needed)
+    return lang.library_function(fn, t, "".join(printer.out)), tuple(printer.needed)
 
 
 def operations(block: Any) -> int:
@@ -313,9 +313,15 @@ class Printer:
         """The f32 value of the 16 bits of a half type t."""
         return self.need(f"value_{t.element}", [self.lang.convert(bits, t.to("i32"))], t.to("i32"))
 
-    def half_bits(self, x: str, t: Type) -> str:
-        """The 16 bits of an f32 value that a half type t holds."""
-        return self.lang.convert(self.need(f"bits_{t.element}", [x], t.to("f32")), t.to("i16"))
+    def half_bits(self, x: str, t: Type, rounded: bool = False) -> str:
+        """The 16 bits of an f32 value that a half type t holds. rounded: the value was just rounded to t, which leaves
+        no signalling NaN, of which a copy keeps all bits and an instruction does not."""
+        fn = "rounded_bits_f16" if rounded and t.element == "f16" else f"bits_{t.element}"
+        return self.lang.convert(self.need(fn, [x], t.to("f32")), t.to("i16"))
+
+    def is_rounded(self, value: Any) -> bool:
+        """Whether a value of a half type is the result of a rounding, and not of a load."""
+        return getattr(value.owner, "name", "") == "arith.truncf"
 
     # Values
 

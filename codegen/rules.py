@@ -254,7 +254,7 @@ def _(p: Printer, op: Any) -> str:
     a, result = op.operands[0], op.results[0]
     source, target = p.type(a), p.type(result)
     if source.element in HALVES:
-        return p.half_bits(p[a], source)
+        return p.half_bits(p[a], source, p.is_rounded(a))
     if target.element in HALVES:
         return p.half_value(p[a], target)
     return p.lang.reinterpret(p[a], target)
@@ -320,7 +320,7 @@ def store(p: Printer, op: Any) -> None:
     value, buffer, index = op.operands
     _, element, space = p.memref(buffer.type)
     t = Type(element, p.type(value).width)
-    x = p.half_bits(p[value], t) if t.element in HALVES else p[value]
+    x = p.half_bits(p[value], t, p.is_rounded(value)) if t.element in HALVES else p[value]
     p.line(p.lang.store(x, p[buffer], p[index], t, space, p.known))
 
 

@@ -238,6 +238,10 @@ class Language:
     pointer = "{space}{type} *"
     volatile_pointer = "volatile {space}{type} *"
 
+    def library_function(self, fn: str, t: Type, text: str) -> str:
+        """The function `fn` of the mathlib, whose source is `text`, or an instruction in its place."""
+        return text
+
     def atomic_function(self, kind: str, t: Type, space: str, combine: str) -> str:
         """The function behind `atomic`: an instruction, or an exchange that repeats until nobody came between.
 

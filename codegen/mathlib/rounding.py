@@ -50,6 +50,12 @@ def bits_f16(k: Builder, x: V) -> V:
     return ((bits >> 16) & 0x8000) | k.select(size >= 0x7F800000, special, finite)
 
 
+@define("rounded_bits_f16")
+def rounded_bits_f16(k: Builder, x: V) -> V:
+    """The 16 bits of what `round_f16` gave."""
+    return bits_f16(k, x)
+
+
 @define("value_f16", "i32")
 def value_f16(k: Builder, bits: V) -> V:
     """The value that 16 bits have as an f16."""

@@ -189,7 +189,7 @@ __kernel void rows(const __global ushort *restrict a0, __global ushort *a1)
     int v18 = v1 * 16;
     int v19 = v18 + v2;
     float v20 = round_f16_f32(v17);
-    a1[v19] = (ushort)bits_f16_f32(v20);
+    a1[v19] = (ushort)rounded_bits_f16_f32(v20);
     LEAVE(s1)
 }
 """
@@ -249,6 +249,23 @@ def test_library_functions_are_defined_once_and_before_use() -> None:
     printed = source(k)
     assert printed.count("static inline float exp_f32(float x0)") == 1
     assert printed.index("exp_f32(float") < printed.index("__kernel")
+
+
+def test_halves_are_rounded_by_an_instruction_where_a_compiler_has_one() -> None:
+    k = Builder("round")
+    x = k.buffer("f16")
+    k.store(x, 0, k.load(k.buffer("f32", readonly=True), 0))
+    printed = source(k)
+    assert "return (float)(half)x0;" in printed
+    assert "return as_ushort((half)x0);" in printed
+    assert printed.count("uint v2 = v1 & 2147483648u;") == 1  # by operations on the bits for any other compiler
+
+
+def test_copies_of_halves_keep_all_bits() -> None:
+    k = Builder("copy")
+    x = k.buffer("f16")
+    k.store(x, 1, k.load(x, 0))
+    assert "(half)" not in source(k)
 
 
 def test_kernels_of_one_program_share_header_and_functions() -> None:

@@ -271,6 +271,30 @@ def test_numbers_of_other_dtypes_round_to_nearest_even(agrees, source, target):
     agrees(program, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_one_number_beyond_32_bits_among_smaller_ones(agrees, dtype):
+    """has all of its own, wherever it stands among what is cast with it"""
+    large = [2.0**31, -(2.0**31), -(2.0**31) - 256, 2.0**31 - 128, 3e9, -7.5e12, 2.0**62, -(2.0**63)]
+    floats = torch.linspace(-1000, 1000, 640, dtype=dtype)
+    floats[:: 640 // 8] = torch.tensor(large, dtype=dtype)
+    near = torch.tensor([2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**53 + 1, 2**24 + 1, -(2**63), 2**63 - 1])
+    integers = torch.arange(-320, 320)
+    integers[:: 640 // 8] = near
+
+    def program(device):
+        x, n = floats.to(device), integers.to(device)
+        return x.long(), x[1:].long() % 1000, x[:7].long(), n.to(dtype), n[3:].to(dtype) * 0.5, n.half(), n.bfloat16()
+
+    agrees(program, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_what_is_no_number_stays_none_as_a_half(agrees, dtype):
+    bits = torch.tensor([0x7F800001, 0x7FC00000, 0x7FFFFFFF, 0xFF800001 - 2**32, 0xFFFFFFFF - 2**32], dtype=torch.int32)
+    values = torch.cat([bits.view(torch.float32), torch.tensor([torch.inf, 1e30, 65519.9, 65520.0, 1e-8, -3e-8])])
+    agrees(lambda device: values.repeat(7).to(device).to(dtype).float(), rtol=0, atol=0)
+
+
 def test_int64_is_exact_beyond_the_range_of_doubles(agrees):
     def program(device):
         a = torch.tensor([2**53 + 1, -(2**62) + 3]).to(device)
