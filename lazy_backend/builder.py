@@ -46,6 +46,10 @@ class Unstarted(RuntimeError):
     """The process ended before it had opened the driver."""
 
 
+class Ended(RuntimeError):
+    """The script has ended: nothing is built any more."""
+
+
 class Died(RuntimeError):
     """A program on which the driver's compiler ended two processes, or did not end itself."""
 
@@ -61,16 +65,18 @@ class Builder:
         self._starting, self._building = threading.Lock(), threading.Lock()
         self._process: subprocess.Popen[bytes] | _Forked | None = None
         self._forks, self._ahead, self._orders = forks, list[_Forked](), -1
-        self._ready = self._proven = False
+        self._ready = self._proven = self._closed = False
         # Whether it never came to open the driver: it will not the next time.
         self.useless = False
 
     def start(self, origin: Builder | None = None) -> None:
-        """Starts the process, if there is none, and does not wait for it. Raises OSError.
+        """Starts the process, if there is none, and does not wait for it. Raises OSError, and Ended after `close`.
 
         origin: one that it may be forked from.
         """
         with self._starting:
+            if self._closed:
+                raise Ended
             if not self.running():
                 self._process = (origin and origin.fork()) or self._started()
                 self._ready, self._proven = False, not isinstance(self._process, _Forked)
@@ -90,10 +96,15 @@ class Builder:
     def build(self, device: int, properties: bytes, source: bytes) -> bytes | str | None:
         """The driver's binary of a program, what the driver says is wrong with it, or None: none of that device's.
 
-        Raises Unstarted, and Died where the program's build ended the process, and a fresh one, or takes too long.
+        Raises Unstarted, Died where the program's build ended the process, and a fresh one, or takes too long, and Ended.
         """
         with self._building:
-            return self._build((device, properties, source))
+            try:
+                return self._build((device, properties, source))
+            except (Unstarted, Died, ValueError) as error:
+                if self._closed:  # and its pipes, which makes a ValueError
+                    raise Ended from error
+                raise
 
     def running(self) -> bool:
         """Whether there is a process, be it at its start."""
@@ -104,6 +115,12 @@ class Builder:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+
+    def close(self) -> None:
+        """Ends the process for good: whoever waits for it gets Ended, and it is not started again."""
+        with self._starting:
+            self._closed = True
+        self.end()
 
     def _started(self) -> subprocess.Popen[bytes]:
         asked = {"OPENBLAS_NUM_THREADS": "1"}  # numpy's threads, where a driver has it, spin when they start

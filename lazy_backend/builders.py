@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lazy_backend import _C
-from lazy_backend.builder import IDLE_FIRST_S, Builder, Died, Unstarted
+from lazy_backend.builder import IDLE_FIRST_S, Builder, Died, Ended, Unstarted
 from lazy_backend.driver import abi, discovery
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ _unknown: set[int] = set()
 @atexit.register
 def _end() -> None:
     for builder in _builders:
-        builder.end()
+        builder.close()
 
 
 def _isolated() -> bool:
@@ -102,7 +102,7 @@ class Building:
         self._sources: list[Source] = []
         # (-length, number) of kernels that nobody builds yet, the longest first: one begun last would be waited for.
         self._left: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
-        self._answers: queue.SimpleQueue[tuple[list[int], Any] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[list[int], Any] | Ended | None] = queue.SimpleQueue()
         self._threads: dict[Builder, threading.Thread] = {}
 
     def ask(self, source: Source) -> None:
@@ -115,7 +115,10 @@ class Building:
                 self._threads[builder].start()
 
     def finish(self) -> list[int | RuntimeError]:
-        """Each kernel's program in the order of asking, or what is wrong with it: Died, or what `load` raised."""
+        """Each kernel's program in the order of asking, or what is wrong with it: Died, or what `load` raised.
+
+        Raises Ended where the script ends meanwhile.
+        """
         self._end()
         working = len(self._threads)
         made: dict[int, int | RuntimeError] = {}
@@ -127,6 +130,8 @@ class Building:
             match self._answers.get():
                 case None:
                     working -= 1
+                case Ended() as ended:
+                    raise ended
                 case [i], Died() as died:
                     made[i] = died
                 case numbers, bytes() as binary:
@@ -206,6 +211,9 @@ class Building:
                 answers = [(numbers, self._built(builder, numbers))]
                 if len(numbers) > 1 and not isinstance(answers[0][1], bytes):  # one of them is at fault
                     answers = [([i], self._built(builder, [i])) for i in numbers]
+            except Ended as ended:
+                self._answers.put(ended)
+                return
             except Unstarted as error:
                 log.info("no builder process: %s; programs are built in the script's", error)
                 answers = []

@@ -41,6 +41,7 @@ from lazy_backend import (
     repeats,
     tuning,
 )
+from lazy_backend.builder import Ended
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
@@ -222,7 +223,7 @@ def traced(source: dict[str, Any], family: Family) -> dict[str, Any] | None:
         if plan and first:  # in place of the plan for its sizes
             plans.remember(source, plan)
         return plan
-    except (NoCompile, FallbackForbidden):
+    except (NoCompile, FallbackForbidden, Ended):
         raise
     except Exception:
         log.exception("a window could not be traced; its first op is %s", source["nodes"][0][4])
@@ -263,7 +264,7 @@ def compiled(source: dict[str, Any], window: Window, family: Family, generic: bo
                 return plan | {"varying": sorted(family.varying), "runs_each": MIN_RUNS}
             plans.remember(source, plan)
             return plan
-        except (NoCompile, FallbackForbidden):
+        except (NoCompile, FallbackForbidden, Ended):
             raise
         except Exception:
             if not capabilities(window.device).host_visible:

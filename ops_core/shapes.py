@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
+from torch import _meta_registrations
 from torch._meta_registrations import meta_conv
 from torch._prims_common import suggest_memory_format
 from torch._refs import native_group_norm, native_layer_norm
@@ -41,6 +43,14 @@ _REPLACED = (
     "aten::multilabel_margin_loss_forward", "aten::_native_batch_norm_legit.no_stats",
 )  # fmt: skip
 
+# PyTorch's Meta kernels of which the results are channels last on a CPU, where the input is.
+_PADDING = {
+    f"{name}_pad{rank}d{face}": getattr(_meta_registrations, f"meta_{'' if face else name + '_'}pad{rank}d{face}")
+    for name in ("reflection", "replication")
+    for rank in (2, 3)
+    for face in ("", "_backward")
+}
+
 
 @functools.cache  # asked again after `register`, they would all have one
 def without_meta() -> list[Op]:
@@ -61,6 +71,8 @@ def register() -> torch.library.Library:
         for op in ops:
             kernel = _batch_norm if "batch_norm" in op.name else infer
             library.impl(op.func.name().removeprefix("aten::"), partial(kernel, op), "Meta", allow_override=True)
+        for name, meta in _PADDING.items():
+            library.impl(name, partial(_padding, meta), "Meta", allow_override=True)
         library.impl("convolution", _convolution, "Meta", allow_override=True)
         library.impl("native_layer_norm", _layer_norm, "Meta", allow_override=True)
         library.impl("native_group_norm", _group_norm, "Meta", allow_override=True)
@@ -107,6 +119,13 @@ def _batch_norm(op: Op, input: torch.Tensor, *rest: Any, **named: Any) -> Any:
     if not isinstance(results, tuple) or input.ndim not in (4, 5) or results[0].shape != input.shape:
         return results
     return results[0].to(memory_format=suggest_memory_format(input)), *results[1:]
+
+
+@untraced
+def _padding(meta: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
+    """PyTorch's own Meta kernel, with the CPU's strides; of a gradient those that the padded tensor has."""
+    *_, input = (t for t in args if isinstance(t, torch.Tensor))
+    return meta(*args).to(memory_format=suggest_memory_format(input))
 
 
 def register_fake() -> None:

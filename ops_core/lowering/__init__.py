@@ -29,6 +29,7 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     norm,
     optimizer,
     order,
+    padding,
     pointwise,
     pooling,
     quantize,

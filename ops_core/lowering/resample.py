@@ -1,4 +1,4 @@
-"""Upsampling, plain and antialiased, grid samplers, fractional pooling, replication padding backward."""
+"""Upsampling, plain and antialiased, grid samplers, fractional pooling."""
 
 # mypy: disable-error-code="no-untyped-def"
 # (rules take the arguments of their operator's schema, which types them)
@@ -414,21 +414,3 @@ def _interval_starts(sample: Arr, n: int, kernel: int, out: int) -> Arr:
 
 for _rank in (2, 3):
     _fractional(_rank)
-
-
-def _replication_backward(rank: int) -> None:
-    @rule(f"replication_pad{rank}d_backward")
-    def backward(grad_output, self, padding):
-        out = grad_output.to(opmath(grad_output.dtype))
-        for i in range(rank):
-            d = out.ndim - 1 - i
-            n, low = self.shape[d], padding[2 * i]
-            at = A.iota(out.shape[d]) - low
-            at = A.map_("minimum", A.map_("maximum", at, 0), n - 1)
-            moved = out.move(d, 0)
-            out = A.full((n, *moved.shape[1:]), 0, out.dtype).index_put([at], moved, "add").move(0, d)
-        return out.to(grad_output.dtype)
-
-
-for _rank in (1, 2, 3):
-    _replication_backward(_rank)

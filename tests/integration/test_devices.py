@@ -314,6 +314,21 @@ torch.lazy.Event().record()
     run_python(program, {"LAZY_DRIVER": driver, "LAZY_CACHE_DIR": str(tmp_path)})
 
 
+@pytest.mark.parametrize("seconds", [0.3, 0.6, 0.9])
+def test_a_script_may_end_while_kernels_are_built(seconds, tmp_path):
+    """What is being built is left unbuilt, whenever that is, and nobody waits for it."""
+    program = f"""
+import time
+import torch
+x = torch.randn(64, 96).to("lazy")
+for n in range(10):
+    x = torch.tanh(x @ torch.randn(x.shape[1], 65 + 16 * n).to("lazy")).softmax(n % 2).cumsum(1)
+torch.lazy.Event().record()
+time.sleep({seconds})
+"""
+    run_python(program, {"LAZY_CACHE_DIR": str(tmp_path)})
+
+
 def test_import_is_cheap():
     """`import torch` costs at most 100 ms more with the package installed, and imports no compiler and no driver."""
     program = """
