@@ -96,7 +96,8 @@ class Builder:
     def build(self, device: int, properties: bytes, source: bytes) -> bytes | str | None:
         """The driver's binary of a program, what the driver says is wrong with it, or None: none of that device's.
 
-        Raises Unstarted, Died where the program's build ended the process, and a fresh one, or takes too long, and Ended.
+        Raises Unstarted, Ended, and Died where the program's build ended the process, and a fresh one, or takes too
+        long.
         """
         with self._building:
             try:
