@@ -41,7 +41,8 @@ def _sum_of_both(g: Arr, d: int, n: int, low: int, high: int, mirrored: bool) ->
     """The gradient of `_before_and_after` for a dim of `n`: each element's own and those of its copies."""
 
     def framed(before: int, after: int, x: Arr) -> Arr:
-        return x.pad(*([size if i == d else 0 for i in range(x.ndim)] for size in (before, after)))
+        low, high = ([size if i == d else 0 for i in range(x.ndim)] for size in (before, after))
+        return x.pad(low, high)
 
     g = framed(max(0, -low), max(0, -high), g)
     before, after = max(0, low), max(0, high)
