@@ -1,5 +1,6 @@
 #include "copy.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <c10/util/Exception.h>
@@ -181,6 +182,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   const bool from_lazy = self.device().is_privateuseone(), to_lazy = dst.device().is_privateuseone();
   if (dst.numel() == 0 || (from_lazy && to_lazy && is_itself(self, dst))) return dst;
   if (from_lazy && to_lazy) {
+    at::assert_no_partial_overlap(dst, self);
     const at::Tensor source = resolved(self);
     if (self.device() == dst.device())
       record_copy(dst.is_conj() ? at::_conj(dst) : dst.is_neg() ? at::_neg_view(dst) : dst,

@@ -65,6 +65,8 @@ OpEntry* make_entry(const c10::OperatorHandle& op) {
   entry->fills = entry->name == "aten.zero_.default" || entry->name == "aten.fill_.Scalar";
   for (const char* contraction : {"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution", "aten._scaled_dot"})
     entry->contracts |= entry->name.rfind(contraction, 0) == 0;
+  for (const char* division : {"aten.floor_divide", "aten.remainder", "aten.fmod", "aten.div"})
+    entry->divides |= entry->name.rfind(division, 0) == 0;
   for (const char* indexing : {"aten.index", "aten._index_put", "aten._unsafe_index"})
     entry->host_indices |= entry->name.rfind(indexing, 0) == 0;
   for (const auto& argument : schema.arguments())

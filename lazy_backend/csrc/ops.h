@@ -32,6 +32,7 @@ struct OpEntry {
   const Shape* shape = nullptr;    // structured: asked in place of the Meta kernel
   bool fills = false;              // writes one number to its only tensor
   bool contracts = false;          // a product, a convolution or attention
+  bool divides = false;            // with a remainder: of integers by zero, eager raises
   bool host_indices = false;       // its index tensors may live on the host, as on every accelerator
 };
 

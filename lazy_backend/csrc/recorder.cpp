@@ -339,6 +339,7 @@ bool record_node(OpEntry& op, c10::IValue* args, Results& results) {
       digest();
     }
   }
+  if (op.divides && divides_by_zero(args)) raise_as_eager(op, args, nullptr);
   if (op.seeded) {
     if (no_distribution(op, args)) raise_as_eager(op, args, nullptr);
     const at::Generator* generator = nullptr;

@@ -225,6 +225,14 @@ bool no_distribution(const OpEntry& op, const c10::IValue* args) {
   return found->second(number(1), number(2));
 }
 
+bool divides_by_zero(const c10::IValue* args) {
+  const auto zero = [](const at::Scalar& number) { return number.isIntegral(/*includeBool=*/true) && number.toLong() == 0; };
+  if (!args[0].isTensor() || !is_integral(args[0].toTensor().scalar_type())) return false;
+  if (args[1].isScalar()) return zero(args[1].toScalar());
+  const bool number = args[1].isTensor() && args[1].toTensor().device().is_cpu() && args[1].toTensor().dim() == 0;
+  return number && zero(args[1].toTensor().item());
+}
+
 void raise_as_eager(const OpEntry& op, const c10::IValue* args, std::exception_ptr error) {
   const auto dummy = [&](const at::Tensor& t) -> at::Tensor {
     if (!t.defined() || !t.device().is_privateuseone()) return t;

@@ -227,8 +227,13 @@ def _floor_divide(self, other):
 
 
 def _divides(a: Arr, b: Arr | float) -> None:
-    """Of integers: raises at the next read where a tensor of divisors has a zero."""
-    if not a.is_float and isinstance(b, Arr) and b.shape:
+    """Of integers: raises at the next read where a tensor of divisors has a zero. Of a number the recorder knows."""
+    if a.is_float or not isinstance(b, Arr):
+        return
+    source = b.v
+    while source.node.attrs.get("fn") == "convert":
+        source = source.node.inputs[0]
+    if source.node.op != "param":
         required(b.ne(0), "division")
 
 

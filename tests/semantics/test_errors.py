@@ -150,7 +150,18 @@ WRONG = {
     "a negative power of integers": lambda d: torch.tensor([2], device=d) ** -1,
     "the GELU of integers": lambda d: F.gelu(torch.tensor([2], device=d)),
     "the SiLU of integers, in place": lambda d: F.silu(torch.tensor([2], device=d), inplace=True),
+    "integers by 0": lambda d: torch.tensor([2], device=d) // 0,
+    "integers by 0, in place": lambda d: torch.tensor([2], device=d).div_(0, rounding_mode="trunc"),
+    "integers by 0 on the host": lambda d: torch.tensor([2], device=d) // torch.tensor(0),
+    "a remainder of integers by 0": lambda d: torch.tensor([2], device=d) % 0,
+    "a part of what is written": lambda d: shifted(torch.ones(4, device=d), 1),
+    "its own transpose": lambda d: (lambda x: x.copy_(x.T))(torch.ones(3, 3, device=d)),
 }
+
+
+def shifted(x, by):
+    x[by:] = x[:-by]
+    return x
 
 
 def truths(device):
@@ -168,6 +179,10 @@ def test_what_looks_wrong_and_is_not(device):
     assert torch.where(torch.ones(2, dtype=torch.uint8, device=device), *ones(device, 2, 2)).sum().item() == 2
     assert torch.ones(0, 3, device=device).max(1).values.shape == (0,)
     assert (torch.tensor([2.0], device=device) ** -1).item() == 0.5
+    assert (torch.tensor([2.0], device=device) // 0).item() == float("inf")
+    assert (torch.tensor([2], device=device) / 0).item() == float("inf")
+    assert (torch.ones(0, dtype=torch.int64, device=device) // 0).shape == (0,)
+    assert shifted(torch.arange(6, device=device), 3).tolist() == [0, 1, 2, 0, 1, 2]  # apart
 
 
 def into_itself(function, device, *args):
@@ -238,6 +253,8 @@ NUMBERS = {
     "a floor of a quotient by 0": lambda d: torch.floor_divide(*numbers(d, [4, 4], [2, 0])),
     "a quotient by 0": lambda d: torch.div(*numbers(d, [4, 4], [2, 0]), rounding_mode="trunc"),
     "a remainder by 0": lambda d: torch.remainder(*numbers(d, [4, 4], [2, 0])),
+    "a quotient by a 0 without dims": lambda d: torch.floor_divide(*numbers(d, [4, 4], 0)),
+    "a number's quotient by 0": lambda d: 4 // torch.tensor([2, 0], device=d),
     "a remainder by 0 in place": lambda d: torch.Tensor.fmod_(*numbers(d, [4, 4], [2, 0])),
     "the softmax of integers": lambda d: torch.tensor([1, 2], device=d).softmax(0),
     "the logarithm of a softmax of integers": lambda d: torch.tensor([1, 2], device=d).log_softmax(0),
