@@ -52,7 +52,7 @@ def failure(result: Measured) -> str:
 def main(
     workloads: Annotated[str, typer.Option(help="comma-separated; all by default")] = "",
     engines: Annotated[str, typer.Option(help=f"comma-separated, of {', '.join(ENGINES)}")] = ",".join(DEFAULT),
-    rounds: Annotated[int, typer.Option(min=1, help="turns of every engine")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, help="turns of every engine")] = 15,
     floors: Annotated[bool, typer.Option(help="what each step cannot do without, too")] = True,
     out: Annotated[Path, typer.Option(help="folder for results.json and results.md")] = Path("out/benchmarks"),
 ) -> None:

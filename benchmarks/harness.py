@@ -15,7 +15,9 @@ from typing import IO
 
 from .engines import ENGINES
 
-BLOCK_SECONDS = 0.25  # long enough to hide the clock and one synchronize, short enough for fair turns
+# Long enough to hide the clock and one synchronize. Short, since a machine that is shared is slow for half a second or
+# for minutes: of two engines in one round both are then, and medians are of many rounds.
+BLOCK_SECONDS = 0.1
 
 
 class WorkerFailed(RuntimeError):
@@ -30,6 +32,7 @@ class Measured:
     engine: str
     step_s: float = float("nan")
     spread: float = float("nan")  # (upper - lower quartile) / median
+    rounds_s: list[float] = field(default_factory=list)  # of each round
     first_step_s: float = float("nan")
     warm_s: float = float("nan")  # to the end of the first step that is within 10 % of the median
     counts: dict[str, float] = field(default_factory=dict)
@@ -126,7 +129,7 @@ def block_length(warm: dict) -> int:
 def summarise(result: Measured, warm: dict, blocks: list[dict]) -> None:
     """Medians into `result`."""
     times = [block["step_s"] for block in blocks]
-    result.step_s = statistics.median(times)
+    result.step_s, result.rounds_s = statistics.median(times), times
     if len(times) > 1:
         lower, _, upper = statistics.quantiles(times, n=4)
         result.spread = (upper - lower) / result.step_s

@@ -1,6 +1,7 @@
 """The results as Markdown."""
 
 import math
+import statistics
 from collections.abc import Collection, Iterable
 
 from .harness import Measured
@@ -19,8 +20,9 @@ def markdown(header: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def ratio(base: Measured, other: Measured) -> float:
-    """How many times faster `other` is than `base`."""
-    return base.step_s / other.step_s
+    """How many times faster `other` is than `base`: the median over rounds, in each of which both had the same machine."""
+    pairs = list(zip(base.rounds_s, other.rounds_s, strict=False))
+    return statistics.median(a / b for a, b in pairs) if pairs else base.step_s / other.step_s
 
 
 def by_workload(results: list[Measured]) -> dict[str, dict[str, Measured]]:

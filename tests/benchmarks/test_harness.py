@@ -3,7 +3,7 @@
 import math
 
 from benchmarks.harness import Measured, measure
-from benchmarks.tables import count_table, geometric_mean, speed_table
+from benchmarks.tables import count_table, geometric_mean, ratio, speed_table
 
 
 def test_every_step_is_computed():
@@ -20,6 +20,13 @@ def test_progress_is_counted():
     """One unit per engine for the warm-up and for each round, then the results."""
     units = list(measure("tiny_ops", ["eager"], rounds=3))
     assert [u is None for u in units] == [True] * 4 + [False]
+
+
+def test_engines_are_compared_round_by_round():
+    """A machine that is slow for some rounds is so for both."""
+    eager = Measured("w", "eager", step_s=4.0, rounds_s=[2.0, 4.0, 4.0])
+    lazy = Measured("w", "lazy", step_s=1.0, rounds_s=[1.0, 2.0, 1.0])
+    assert ratio(eager, lazy) == 2.0
 
 
 def test_failed_engine_is_shown_and_left_out_of_the_mean():
