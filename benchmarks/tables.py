@@ -20,7 +20,7 @@ def markdown(header: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def ratio(base: Measured, other: Measured) -> float:
-    """How many times faster `other` is than `base`: the median over rounds, in each of which both had the same machine."""
+    """How many times faster `other` is than `base`: the median of the rounds, whose machine is the same for both."""
     pairs = list(zip(base.rounds_s, other.rounds_s, strict=False))
     return statistics.median(a / b for a, b in pairs) if pairs else base.step_s / other.step_s
 
