@@ -16,8 +16,8 @@ bool no_distribution(const OpEntry& op, const c10::IValue* args);
 // Whether integers are divided by a number that is zero, which is no part of the key either.
 bool divides_by_zero(const c10::IValue* args);
 
-// Makes the call on CPU tensors of the same shapes, which raises eager's error, if it has one. `error`, where there is one, is raised
-// instead where these would be large.
+// Makes the call on CPU tensors of the same shapes, which raises eager's error, if it has one. `error`, where there is
+// one, is raised instead where these would be large.
 void raise_as_eager(const OpEntry& op, const c10::IValue* args, std::exception_ptr error);
 
 }  // namespace lazy
