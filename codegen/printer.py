@@ -315,7 +315,7 @@ class Printer:
 
     def half_bits(self, x: str, t: Type, rounded: bool = False) -> str:
         """The 16 bits of an f32 value that a half type t holds. rounded: the value was just rounded to t, which leaves
-        no signalling NaN, of which a copy keeps all bits and an instruction does not."""
+        no signalling NaN, of which a plain copy keeps all bits and an instruction does not."""
         fn = "rounded_bits_f16" if rounded and t.element == "f16" else f"bits_{t.element}"
         return self.lang.convert(self.need(fn, [x], t.to("f32")), t.to("i16"))
 

@@ -217,6 +217,9 @@ class Building:
             except Unstarted as error:
                 log.info("no builder process: %s; programs are built in the script's", error)
                 answers = []
+            except Exception:  # whoever asked would wait for ever
+                log.exception("a builder process could not be asked; programs are built in the script's")
+                answers = []
             if not answers or any(answer is None for _, answer in answers):
                 for i in numbers:
                     self._leave(i)

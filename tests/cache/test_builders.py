@@ -147,6 +147,31 @@ def test_a_process_that_does_not_start_costs_nothing_but_time(device, helpers, h
     assert helpers[0].given == [] and any(helper.useless for helper in helpers)
 
 
+@pytest.mark.timeout(60)
+def test_a_process_that_cannot_be_asked_leaves_its_programs_to_the_script(device, isolated, here, monkeypatch, caplog):
+    """Nobody waits for a thread that fails, whatever it fails of."""
+
+    def fails(*args):
+        raise ValueError("read of closed file")
+
+    for helper in isolated:
+        monkeypatch.setattr(helper, "build", fails)
+    with caplog.at_level(logging.ERROR, "lazy_backend.compile"):
+        made = ask([NOTHING % i for i in range(5)])
+    assert all(isinstance(program, int) for program in made) and len(here) == 5
+    assert "could not be asked" in caplog.text
+
+
+@pytest.mark.timeout(60)
+def test_nobody_waits_for_a_process_that_is_closed(device, isolated):
+    """as at the script's end, and it is not started again"""
+    for helper in isolated:
+        helper.close()
+    with pytest.raises(builder.Ended):
+        ask([NOTHING % i for i in range(5)])
+    assert not any(helper.running() for helper in isolated)
+
+
 def test_another_device_s_programs_are_left_to_the_script(device, isolated, here):
     properties = _C.device_properties(0)
     assert isolated[0].build(0, properties, NOTHING % 1)

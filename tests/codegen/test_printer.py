@@ -261,7 +261,7 @@ def test_halves_are_rounded_by_an_instruction_where_a_compiler_has_one() -> None
     assert printed.count("uint v2 = v1 & 2147483648u;") == 1  # by operations on the bits for any other compiler
 
 
-def test_copies_of_halves_keep_all_bits() -> None:
+def test_plain_copies_of_halves_keep_all_bits() -> None:
     k = Builder("copy")
     x = k.buffer("f16")
     k.store(x, 1, k.load(x, 0))
