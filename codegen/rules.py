@@ -66,7 +66,7 @@ def library(fn: str) -> Rule:
     return print_library
 
 
-BUILTIN_NAMES = {"powf": "pow", "erf_inv": "erfinv", "builtin_exp2": "exp2"}
+BUILTIN_NAMES = {"powf": "pow"}
 
 for _name, _operator in {"addi": "+", "subi": "-", "muli": "*", "andi": "&", "ori": "|"}.items():
     RULES[f"arith.{_name}"] = infix(_operator)

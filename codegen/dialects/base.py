@@ -189,7 +189,8 @@ class Language:
         return f"{c} ? {a} : {b}"
 
     def scalar_call(self, fn: str, args: list[str], t: Type) -> str:
-        """A builtin on scalars. float32 functions have their C99 names."""
+        """A builtin on scalars, by its name or as `builtin_NAME`. float32 functions have their C99 names."""
+        fn = fn.removeprefix("builtin_")
         return f"{fn}{'' if t.element == 'f64' else 'f'}({', '.join(args)})"
 
     def lanewise(self, fn: str, arity: int, t: Type) -> str:

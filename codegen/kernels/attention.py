@@ -187,7 +187,7 @@ def power(k: Builder, x: V) -> V:
     """2^x for x <= 0, within 2 ulp; 0 below the normal numbers, where a weight no longer counts."""
     n, power = nearest_power(k, x, 1.0)
     r = x - n
-    return k.select(x < -126.0, 0.0, fma(k, r, polynomial(k, r, EXP2), 1.0) * power)
+    return k.select(x < -126.0, 0.0, fma(k, r, polynomial(k, r, EXP2["f32"]), 1.0) * power)
 
 
 def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:

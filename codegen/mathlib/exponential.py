@@ -11,6 +11,8 @@ from codegen.mathlib.table import (
     LN_2,
     LOG2_E,
     NAN,
+    Coefficients,
+    bits_of_high,
     copysign,
     define,
     fma,
@@ -20,35 +22,70 @@ from codegen.mathlib.table import (
     power_of_two,
 )
 
-# ln 2 in two parts: n * LN_2_HIGH is exact for |n| < 2^9.
-LN_2_HIGH, LN_2_LOW = 0.693145752, 1.42860677e-06
-LN_2_DOUBLE = (0.6931471801362932, 4.236521365809284e-10)  # n < 2^22
-# (e^r - 1 - r) / r^2 on |r| <= 0.35, error 2^-26
-EXP = (0.49999997, 0.16666542, 0.0416674316, 0.00836687535, 0.00138718635)
-# and for f64, error 2^-61
-EXP_DOUBLE = (
-    0.5, 0.1666666666666667, 0.04166666666666667, 0.00833333333332612, 0.0013888888888883737, 0.00019841269874873975,
-    2.480158732558584e-05, 2.755725533255441e-06, 2.7557273594799413e-07, 2.510524515390137e-08, 2.0914707069612355e-09,
-)  # fmt: skip
-# (2^r - 1) / r on |r| <= 0.5, error 2^-28
-EXP2 = (0.693147182, 0.240226477, 0.0555035807, 0.00961850304, 0.00133918901, 0.000153292363)
+# ln 2 in two parts: n * the first is exact for |n| < 2^9, in f64 2^22.
+LN_2_PARTS = {"f32": (0.693145752, 1.42860677e-06), "f64": (0.6931471801362932, 4.236521365809284e-10)}
+# (e^r - 1 - r) / r^2 on |r| <= 0.35, error 2^-26 and 2^-61
+EXP: Coefficients = {
+    "f32": (0.49999997, 0.16666542, 0.0416674316, 0.00836687535, 0.00138718635),
+    "f64": (
+        0.5, 0.1666666666666667, 0.04166666666666667, 0.00833333333332612, 0.0013888888888883737,
+        0.00019841269874873975, 2.480158732558584e-05, 2.755725533255441e-06, 2.7557273594799413e-07,
+        2.510524515390137e-08, 2.0914707069612355e-09,
+    ),
+}  # fmt: skip
+# (2^r - 1) / r on |r| <= 0.5, error 2^-28 and 2^-56
+EXP2: Coefficients = {
+    "f32": (0.693147182, 0.240226477, 0.0555035807, 0.00961850304, 0.00133918901, 0.000153292363),
+    "f64": (
+        0.6931471805599453, 0.24022650695910072, 0.05550410866482158, 0.009618129107628484, 0.0013333558146428445,
+        0.00015403530393362755, 1.5252733804051129e-05, 1.3215486815999978e-06, 1.0178086021185474e-07,
+        7.054894386348348e-09, 4.4455303091051067e-10, 2.5733568308756892e-11, 1.3716962392737587e-12,
+    ),
+}  # fmt: skip
 # 2^r on |r| <= 0.5, error 2^-23.7: for values that are added to 1
 SHORT_EXP2 = (1.00000012, 0.693146944, 0.240221202, 0.0555071309, 0.00967554189, 0.00132764725)
-# (tanh x - x) / x^3 in x^2 on [0, 0.6], error 2^-28
-TANH = (-0.333332986, 0.133319363, -0.0537847169, 0.0207986254, -0.00589796668)
-# (sinh x - x) / x^3 in x^2 on [0, 1], error 2^-31
-SINH = (0.166666672, 0.00833331048, 0.000198428956, 2.78221319e-06)
+# (tanh x - x) / x^3 in x^2 on [0, 0.6], error 2^-28 and 2^-55
+TANH: Coefficients = {
+    "f32": (-0.333332986, 0.133319363, -0.0537847169, 0.0207986254, -0.00589796668),
+    "f64": (
+        -0.33333333333333326, 0.13333333333330197, -0.05396825396475762, 0.02186948838378093, -0.008863232113541474,
+        0.0035920831663434575, -0.001455464802800745, 0.0005880541548418729, -0.0002322510406793851,
+        8.154737806525365e-05, -1.833596211003942e-05,
+    ),
+}  # fmt: skip
+# (sinh x - x) / x^3 in x^2 on [0, 1], error 2^-31 and 2^-56
+SINH: Coefficients = {
+    "f32": (0.166666672, 0.00833331048, 0.000198428956, 2.78221319e-06),
+    "f64": (
+        0.16666666666666666, 0.008333333333333333, 0.0001984126984126984, 2.7557319223985825e-06,
+        2.505210838547607e-08, 1.605904382690051e-10, 7.647165414593481e-13, 2.8112909646770106e-15,
+        8.309171941866942e-18,
+    ),
+}  # fmt: skip
 # (atanh x - x) / x^3 in x^2 on [0, 0.5], error 2^-32
 ATANH = (0.333333373, 0.199996218, 0.142978147, 0.109293982, 0.105245128, 0.0169577338, 0.185143039)
 # (log(1 + m) - m + m^2 / 2) / m^3 on |m| <= 1/3, error 2^-27
 LOG = (
     0.333332151, -0.249998048, 0.200104445, -0.166801795, 0.140053406, -0.121883817, 0.139867067, -0.128742635,
 )  # fmt: skip
+# ((2 atanh s) / s - 2) / s^2 in s^2 on |s| <= 0.1716, error 2^-60 in 2 atanh s
+LOG_DOUBLE = (
+    0.6666666666666666, 0.4000000000000088, 0.28571428570803253, 0.22222222391794727, 0.18181795631498243,
+    0.15386240172447838, 0.13268760562036724, 0.1308675766695207,
+)  # fmt: skip
+# log10 2 in two parts, n * the first exact
+LOG10_2_DOUBLE = (0.3010299955494702, 1.1451100898021838e-10)
+# The bits of where a number's octave begins for logarithms: 2/3, and the root of 1/2.
+OCTAVE = {"f32": 0x3F2AAAAB, "f64": 0x3FE6A09E667F3BCD}
+# Below, x itself is log(1 + x), e^x - 1 and the like.
+LINEAR = {"f32": 2.0**-26, "f64": 2.0**-54}
+# e^x - 1 is -1 below the first; beyond the second it is infinite.
+EXPM1_ENDS = {"f32": (-25.0, 89.7), "f64": (-40.0, 710.4)}
 
 
 def rest(k: Builder, x: V, n: V) -> V:
     """x - n ln 2."""
-    high, low = LN_2_DOUBLE if x.dtype == "f64" else (LN_2_HIGH, LN_2_LOW)
+    high, low = LN_2_PARTS[x.dtype]
     return fma(k, n, -low, fma(k, n, -high, x))
 
 
@@ -56,12 +93,12 @@ def reduce_exp(k: Builder, x: V) -> tuple[V, V]:
     """x = n ln 2 + r: e^r - 1 and n, for |x| < 2^20."""
     whole, n = nearest(k, x, LOG2_E)
     r = rest(k, x, whole)
-    return fma(k, r * r, polynomial(k, r, EXP_DOUBLE if x.dtype == "f64" else EXP), r), n
+    return fma(k, r * r, polynomial(k, r, EXP[x.dtype]), r), n
 
 
 def short_exp(k: Builder, r: V) -> V:
     """e^r for |r| <= 0.35. One operation less than by way of e^r - 1."""
-    return polynomial(k, r, (1.0, 1.0, *(EXP_DOUBLE if r.dtype == "f64" else EXP)))
+    return polynomial(k, r, (1.0, 1.0, *EXP[r.dtype]))
 
 
 def scale(k: Builder, x: V, n: V) -> V:
@@ -90,8 +127,8 @@ def by_power_of_two(k: Builder, x: V, low: float, normal: float, high: float, pa
 
     def normal_x() -> list[V]:
         value, n = parts(x)
-        integer, fraction, _ = FORMATS[x.dtype]
-        return [k.select(gone, 0.0, k.bitcast(k.bitcast(value, integer) + (n << fraction), x.dtype))]
+        bits = k.bitcast(value, FORMATS[x.dtype].integer) + (n << FORMATS[x.dtype].fraction)
+        return [k.select(gone, 0.0, k.bitcast(bits, x.dtype))]
 
     gone = x < low
     beyond = k.map("not", (k.map("abs", x) <= normal) | gone)  # or NaN
@@ -117,75 +154,97 @@ def softmax_exp(k: Builder, x: V) -> V:
     return k.select(x < -87.0, 0.0, short_exp(k, rest(k, x, n)) * power)
 
 
-@define("exp2")
+@define("exp2", "f32", "f64")
 def exp2(k: Builder, x: V) -> V:
     """2^x."""
 
     def parts(x: V) -> tuple[V, V]:
         whole, n = nearest(k, x, 1.0)
         r = x - whole
-        return fma(k, r, polynomial(k, r, EXP2), 1.0), n
+        return fma(k, r, polynomial(k, r, EXP2[x.dtype]), 1.0), n
 
-    return by_power_of_two(k, x, -151.0, 126.0, 129.0, parts)
+    return by_power_of_two(k, x, *((-1076.0, 1022.0, 1025.0) if x.dtype == "f64" else (-151.0, 126.0, 129.0)), parts)
 
 
-@define("expm1")
+@define("expm1", "f32", "f64")
 def expm1(k: Builder, x: V) -> V:
     """In quarters, so that nothing overflows before the result does."""
-    tail, n = reduce_exp(k, clamp(k, x, -25.0, 89.7))
+    tail, n = reduce_exp(k, clamp(k, x, *EXPM1_ENDS[x.dtype]))
     power = power_of_two(k, n - 2)
     result = fma(k, tail, power, power - 0.25) * 4.0
-    return k.select(k.map("abs", x) < 2.0**-26, x, result)
+    return k.select(k.map("abs", x) < LINEAR[x.dtype], x, result)
 
 
 def quarter_exp(k: Builder, x: V) -> V:
     """e^|x| / 4, finite where cosh and sinh are."""
-    tail, n = reduce_exp(k, clamp(k, k.map("abs", x), 0.0, 89.7))
+    tail, n = reduce_exp(k, clamp(k, k.map("abs", x), 0.0, 711.0 if x.dtype == "f64" else 89.7))
     return (tail + 1.0) * power_of_two(k, n - 2)
 
 
-@define("sinh")
+@define("sinh", "f32", "f64")
 def sinh(k: Builder, x: V) -> V:
     """A polynomial up to 1, beyond it e^x / 2 - e^-x / 2."""
     quarter = quarter_exp(k, x)
     square = x * x
-    small = fma(k, x * square, polynomial(k, square, SINH), x)
+    small = fma(k, x * square, polynomial(k, square, SINH[x.dtype]), x)
     return k.select(k.map("abs", x) < 1.0, small, copysign(k, (quarter - 0.0625 / quarter) * 2.0, x))
 
 
-@define("cosh")
+@define("cosh", "f32", "f64")
 def cosh(k: Builder, x: V) -> V:
     """e^x / 2 + e^-x / 2."""
     quarter = quarter_exp(k, x)
     return (quarter + 0.0625 / quarter) * 2.0
 
 
-@define("tanh")
+@define("tanh", "f32", "f64")
 def tanh(k: Builder, x: V) -> V:
-    """A polynomial up to 0.6, beyond it 1 - 2 / (e^2x + 1), of which the exponential is a tenth to nothing: a short one
-    will do, and e^2x is 2^(2 / ln 2 x) without a rest (`elementwise` 2.91 -> 2.45 ms; the error 1.4 -> 1.9 ulp)."""
+    """A polynomial up to 0.6, beyond it 1 - 2 / (e^2x + 1), of which the exponential is a tenth to nothing: in f32 a
+    short one will do, and e^2x is 2^(2 / ln 2 x) without a rest (`elementwise` 2.91 -> 2.45 ms; 1.4 -> 1.9 ulp)."""
     size = k.map("abs", x)
     square = size * size
-    small = fma(k, size * square, polynomial(k, square, TANH), size)
-    most = k.select(size > 9.1, 9.1, size)
-    n, power = nearest_power(k, most, 2.0 * LOG2_E)
-    large = 1.0 - 2.0 / fma(k, polynomial(k, fma(k, most, 2.0 * LOG2_E, -n), SHORT_EXP2), power, 1.0)
-    return copysign(k, k.select(size < 0.6, small, large), x)
+    small = fma(k, size * square, polynomial(k, square, TANH[x.dtype]), size)
+    if x.dtype == "f64":
+        tail, whole = reduce_exp(k, k.select(size > 20.0, 20.0, size) * 2.0)
+        above = fma(k, tail + 1.0, power_of_two(k, whole), 1.0)
+    else:
+        most = k.select(size > 9.1, 9.1, size)
+        n, power = nearest_power(k, most, 2.0 * LOG2_E)
+        above = fma(k, polynomial(k, fma(k, most, 2.0 * LOG2_E, -n), SHORT_EXP2), power, 1.0)
+    return copysign(k, k.select(size < 0.6, small, 1.0 - 2.0 / above), x)
+
+
+def octaves(k: Builder, x: V) -> V:
+    """The bits of 2^n, less those of 1, for x = 2^n y with y in [2/3, 4/3], in f64 [0.7, 1.4]. For normal x > 0."""
+    integer, _, fraction, _ = FORMATS[x.dtype]
+    return (k.bitcast(x, integer) - OCTAVE[x.dtype]) & -(1 << fraction)
+
+
+def exponent(k: Builder, octave: V) -> V:
+    """n of `octaves` as a float. An i64 is added to a float's last bits, which takes no conversion."""
+    if octave.dtype == "i32":
+        return k.cast(octave >> 23, "f32")
+    return k.bitcast((octave >> 52) + bits_of_high("f64"), "f64") - 1.5 * 2.0**52
 
 
 def reduce_log(k: Builder, x: V) -> tuple[V, V]:
-    """x = 2^n (1 + m) with 1 + m in [2/3, 4/3]: m, and n as f32. For x > 0."""
-    tiny = x < 2.0**-126
-    bits = k.bitcast(k.select(tiny, x * 2.0**23, x), "i32")
-    exponent = (bits - 0x3F2AAAAB) & -0x800000
-    m = k.bitcast(bits - exponent, "f32") - 1.0
-    n = k.cast(exponent >> 23, "f32")
-    return m, k.select(tiny, n - 23.0, n)
+    """x = 2^n (1 + m), 1 + m as in `octaves`: m, and n as a float. For x > 0."""
+    integer, _, fraction, bias = FORMATS[x.dtype]
+    tiny = x < 2.0 ** (1 - bias)
+    normal = k.select(tiny, x * 2.0**fraction, x)
+    octave = octaves(k, normal)
+    m = k.bitcast(k.bitcast(normal, integer) - octave, x.dtype) - 1.0
+    n = exponent(k, octave)
+    return m, k.select(tiny, n - float(fraction), n)
 
 
 def log_tail(k: Builder, m: V) -> V:
-    """log(1 + m) - m for |m| <= 1/3."""
-    return m * m * fma(k, m, polynomial(k, m, LOG), -0.5)
+    """log(1 + m) - m, m as `reduce_log` has it. In f64 by way of s = m / (2 + m), 2 atanh s = m - s m + .."""
+    if m.dtype == "f32":
+        return m * m * fma(k, m, polynomial(k, m, LOG), -0.5)
+    s, half = m / (m + 2.0), m * m * 0.5
+    square = s * s
+    return fma(k, s, fma(k, square, polynomial(k, square, LOG_DOUBLE), half), -half)
 
 
 def log_limits(k: Builder, x: V, result: V) -> V:
@@ -195,12 +254,12 @@ def log_limits(k: Builder, x: V, result: V) -> V:
     return k.select(x >= 0.0, result, NAN)
 
 
-@define("log")
+@define("log", "f32", "f64")
 def log(k: Builder, x: V) -> V:
     """The logarithm to base e."""
     m, n = reduce_log(k, x)
-    tail = fma(k, n, LN_2_LOW, log_tail(k, m))
-    return log_limits(k, x, fma(k, n, LN_2_HIGH, tail + m))
+    high, low = LN_2_PARTS[x.dtype]
+    return log_limits(k, x, fma(k, n, high, fma(k, n, low, log_tail(k, m)) + m))
 
 
 def scaled_log(k: Builder, x: V, factor: tuple[float, float], unit: tuple[float, float]) -> V:
@@ -214,35 +273,40 @@ def scaled_log(k: Builder, x: V, factor: tuple[float, float], unit: tuple[float,
     return log_limits(k, x, fma(k, n, unit[0], high + (low + error)))
 
 
-@define("log2")
+@define("log2", "f32", "f64")
 def log2(k: Builder, x: V) -> V:
     """The logarithm to base 2."""
-    return scaled_log(k, x, (1.44269502, 1.92596303e-08), (1.0, 0.0))
+    factor = (1.4426950408889634, 2.0355273740931033e-17) if x.dtype == "f64" else (1.44269502, 1.92596303e-08)
+    return scaled_log(k, x, factor, (1.0, 0.0))
 
 
-@define("log10")
+@define("log10", "f32", "f64")
 def log10(k: Builder, x: V) -> V:
     """The logarithm to base 10."""
+    if x.dtype == "f64":
+        return scaled_log(k, x, (0.4342944819032518, 1.098319650216765e-17), LOG10_2_DOUBLE)
     return scaled_log(k, x, (0.434294492, -1.01030074e-08), (0.301029205, 7.90351421e-07))
 
 
-@define("log1p")
+@define("log1p", "f32", "f64")
 def log1p(k: Builder, x: V) -> V:
     """Scales x itself by the power of two that 1 + x has, so nothing is lost about 0."""
-    exponent = (k.bitcast(x + 1.0, "i32") - 0x3F2AAAAB) & -0x800000
-    power = k.bitcast(0x40800000 - exponent, "f32")  # 4 * 2^-n
-    scaled, shift = k.bitcast(k.bitcast(x, "i32") - exponent, "f32"), fma(k, power, 0.25, -1.0)
+    integer, _, fraction, bias = FORMATS[x.dtype]
+    octave = octaves(k, x + 1.0)
+    power = k.bitcast((bias + 2 << fraction) - octave, x.dtype)  # 4 * 2^-n
+    scaled, shift = k.bitcast(k.bitcast(x, integer) - octave, x.dtype), fma(k, power, 0.25, -1.0)
     m = scaled + shift
     lost = scaled - (m - shift)
-    n = k.cast(exponent >> 23, "f32")
-    result = fma(k, n, LN_2_HIGH, fma(k, n, LN_2_LOW, log_tail(k, m) + lost) + m)
-    result = k.select(k.map("abs", x) < 2.0**-26, x, result)
+    n = exponent(k, octave)
+    high, low = LN_2_PARTS[x.dtype]
+    result = fma(k, n, high, fma(k, n, low, log_tail(k, m) + lost) + m)
+    result = k.select(k.map("abs", x) < LINEAR[x.dtype], x, result)
     result = k.select(x == INF, x, result)
     result = k.select(x == -1.0, -INF, result)
     return k.select(x >= -1.0, result, NAN)
 
 
-@define("asinh")
+@define("asinh", "f32", "f64")
 def asinh(k: Builder, x: V) -> V:
     """log(x + sqrt(x^2 + 1)), about 0 through log1p; beyond 2^60 the square would overflow and adds nothing."""
     size = k.map("abs", x)
@@ -252,7 +316,7 @@ def asinh(k: Builder, x: V) -> V:
     return copysign(k, k.select(size < 2.0**60, small, log(k, size) + LN_2), x)
 
 
-@define("acosh")
+@define("acosh", "f32", "f64")
 def acosh(k: Builder, x: V) -> V:
     """log1p(t + root) with t = x - 1, root = sqrt(2 t + t^2), and what the sum lost, by the slope there, x - root."""
     t = k.select(x < 2.0**60, x - 1.0, 1.0)
@@ -264,10 +328,12 @@ def acosh(k: Builder, x: V) -> V:
     return k.select(x >= 1.0, result, NAN)
 
 
-@define("atanh")
+@define("atanh", "f32", "f64")
 def atanh(k: Builder, x: V) -> V:
-    """A polynomial up to 0.5, beyond it half the logarithm of (1 + x) / (1 - x)."""
+    """A polynomial up to 0.5, beyond it and in f64 half the logarithm of (1 + x) / (1 - x)."""
     size, square = k.map("abs", x), x * x
-    small = fma(k, x * square, polynomial(k, square, ATANH), x)
     large = copysign(k, log1p(k, 2.0 * size / (1.0 - size)) * 0.5, x)
+    if x.dtype == "f64":
+        return large
+    small = fma(k, x * square, polynomial(k, square, ATANH), x)
     return k.select(size < 0.5, small, large)

@@ -17,14 +17,21 @@ LN_2 = 0.6931471805599453
 
 
 class Format(NamedTuple):
-    """A float type: the integer of its width, bits of its fraction, what its exponent is off by."""
+    """A float type: the integers of its width, bits of its fraction, what its exponent is off by."""
 
     integer: str
+    unsigned: str
     fraction: int
     bias: int
 
+    @property
+    def sign(self) -> int:
+        """The bit of the sign."""
+        return 1 << int(self.integer[1:]) - 1
 
-FORMATS = {"f32": Format("i32", 23, 127), "f64": Format("i64", 52, 1023)}
+
+FORMATS = {"f32": Format("i32", "u32", 23, 127), "f64": Format("i64", "u64", 52, 1023)}
+Coefficients = dict[str, tuple[float, ...]]  # of a polynomial, by the float type
 
 
 def define(fn: str, *elements: str) -> Callable[[Expansion], Expansion]:
@@ -56,10 +63,15 @@ def nearest(k: Builder, x: V, factor: float) -> tuple[V, V]:
 
     For |x * factor| < 2^22, or 2^51 for f64: added to 1.5 * 2^23 it is in the low bits.
     """
-    integer, fraction, bias = FORMATS[x.dtype]
-    high = 1.5 * 2.0**fraction
+    high = 1.5 * 2.0 ** FORMATS[x.dtype].fraction
     shifted = fma(k, x, factor, high)
-    return shifted - high, k.bitcast(shifted, integer) - ((bias + fraction << fraction) + (1 << fraction - 1))
+    return shifted - high, k.bitcast(shifted, FORMATS[x.dtype].integer) - bits_of_high(x.dtype)
+
+
+def bits_of_high(dtype: str) -> int:
+    """Those of 1.5 * 2^fraction, below whose last bit there is nothing: an integer added to them is added to it."""
+    _, _, fraction, bias = FORMATS[dtype]
+    return (bias + fraction << fraction) + (1 << fraction - 1)
 
 
 def nearest_power(k: Builder, x: V, factor: float) -> tuple[V, V]:
@@ -75,10 +87,11 @@ def nearest_power(k: Builder, x: V, factor: float) -> tuple[V, V]:
 def power_of_two(k: Builder, n: V) -> V:
     """2^n for an i32 n from -126 to 127, or an i64 n from -1022 to 1023."""
     dtype = "f32" if n.dtype == "i32" else "f64"
-    _, fraction, bias = FORMATS[dtype]
+    _, _, fraction, bias = FORMATS[dtype]
     return k.bitcast((n << fraction) + (bias << fraction), dtype)
 
 
 def copysign(k: Builder, size: V, sign: V) -> V:
     """A value >= 0 with the sign of another."""
-    return k.bitcast(k.bitcast(size, "u32") | (k.bitcast(sign, "u32") & 0x80000000), "f32")
+    word = FORMATS[size.dtype].unsigned
+    return k.bitcast(k.bitcast(size, word) | (k.bitcast(sign, word) & FORMATS[size.dtype].sign), size.dtype)

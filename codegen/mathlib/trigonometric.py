@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 from codegen.builder import Builder, V
-from codegen.mathlib.table import NAN, define, fma, nearest, polynomial
+from codegen.mathlib.table import FORMATS, NAN, Coefficients, define, fma, nearest, polynomial
 
 # pi / 2 in three parts
-HALF_PI = (1.57079637, -4.37113883e-08, -1.71512451e-15)
-SIN = (-0.166666672, 0.00833337754, -0.000198520618, 2.82023962e-06)
-COS = (0.0416666418, -0.00138871302, 2.44120856e-05)
-TAN = (0.333333552, 0.133324623, 0.0540836938, 0.0211557187, 0.0111709433, -0.000342629966, 0.00459235488)
+HALF_PI = {
+    "f32": (1.57079637, -4.37113883e-08, -1.71512451e-15),
+    "f64": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+}
+# (sin r - r) / r^3 and (cos r - 1 + r^2 / 2) / r^4 in r^2 on |r| <= pi/4, f64's errors 2^-57 and 2^-59
+SIN: Coefficients = {
+    "f32": (-0.166666672, 0.00833337754, -0.000198520618, 2.82023962e-06),
+    "f64": (
+        -0.16666666666666666, 0.008333333333333331, -0.0001984126984126494, 2.7557319219243677e-06,
+        -2.505210619936182e-08, 1.6058526388142101e-10, -7.586389554705215e-13,
+    ),
+}  # fmt: skip
+COS: Coefficients = {
+    "f32": (0.0416666418, -0.00138871302, 2.44120856e-05),
+    "f64": (
+        0.041666666666666664, -0.0013888888888887359, 2.48015872987077e-05, -2.755731724172776e-07,
+        2.0876140031390975e-09, -1.138218421447753e-11,
+    ),
+}  # fmt: skip
+# (tan r - r) / r^3, f64's error 2^-54
+TAN: Coefficients = {
+    "f32": (0.333333552, 0.133324623, 0.0540836938, 0.0211557187, 0.0111709433, -0.000342629966, 0.00459235488),
+    "f64": (
+        0.33333333333333326, 0.13333333333337485, 0.05396825396390214, 0.02186948871535816, 0.00886323169120698,
+        0.0035921771128265504, 0.001455429736592747, 0.000592279120318424, 0.00023046496842502796,
+        0.0001201426575744397, -3.683304729936734e-06, 6.894848857598343e-05, -3.4003320790111915e-05,
+        1.8295136618823303e-05,
+    ),
+}  # fmt: skip
 
 
 # Up to here n has few enough bits for n * HALF_PI to be exact part by part.
 LARGE = 71476.0
+# For f64 the language's own functions are asked beyond this.
+LARGE_DOUBLE = 1e9
 # 2 / pi in binary, 32 bits a word, after a word of zeros
 TWO_OVER_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB)
 # pi / 2 * 2^-30 in two parts
@@ -21,14 +48,17 @@ FRACTION = (1.46291812e-09, -4.07094027e-17)
 
 
 def reduce_angle(k: Builder, x: V) -> tuple[V, V, V]:
-    """x = n pi/2 + r with |r| <= pi/4: r, what it lacks, and n as i32 modulo 4."""
+    """x = n pi/2 + r with |r| <= pi/4: r, what it lacks, and n as an integer modulo 4. In f64 for |x| <= 1e9."""
+    high, middle, low = HALF_PI[x.dtype]
     whole, n = nearest(k, x, 0.6366197723675814)
-    first = fma(k, whole, -HALF_PI[0], x)
-    r = fma(k, whole, -HALF_PI[2], fma(k, whole, -HALF_PI[1], first))
-    product = whole * HALF_PI[1]
-    error = fma(k, whole, HALF_PI[2], fma(k, whole, HALF_PI[1], -product))
+    first = fma(k, whole, -high, x)
+    r = fma(k, whole, -low, fma(k, whole, -middle, first))
+    product = whole * middle
+    error = fma(k, whole, low, fma(k, whole, middle, -product))
     difference = first - product
     rest = ((difference - r) - error) + ((first - difference) - product)
+    if x.dtype == "f64":
+        return r, rest, n
     r, rest, n = k.rarely(k.map("abs", x) > LARGE, (r, rest, n), lambda: reduce_large(k, x))
     return r, rest, n
 
@@ -78,43 +108,53 @@ def reduce_large(k: Builder, x: V) -> tuple[V, V, V]:
 def sin_core(k: Builder, r: V) -> V:
     """sin r for |r| <= pi/4."""
     square = r * r
-    return fma(k, r * square, polynomial(k, square, SIN), r)
+    return fma(k, r * square, polynomial(k, square, SIN[r.dtype]), r)
 
 
 def cos_core(k: Builder, r: V) -> V:
     """cos r for |r| <= pi/4."""
     square = r * r
-    return fma(k, square * square, polynomial(k, square, COS), fma(k, square, -0.5, 1.0))
+    return fma(k, square * square, polynomial(k, square, COS[r.dtype]), fma(k, square, -0.5, 1.0))
 
 
-def sine(k: Builder, r: V, n: V) -> V:
-    """sin(r + n pi/2)."""
+def sine(k: Builder, x: V, turns: int) -> V:
+    """sin(x + turns pi/2)."""
+    r, _, n = reduce_angle(k, x)
+    n = n + turns
     value = k.select((n & 1) == 0, sin_core(k, r), cos_core(k, r))
-    return k.bitcast(k.bitcast(value, "u32") ^ k.bitcast((n & 2) << 30, "u32"), "f32")
+    word = FORMATS[x.dtype].unsigned
+    sign = k.bitcast((n & 2) << (30 if x.dtype == "f32" else 62), word)
+    return k.bitcast(k.bitcast(value, word) ^ sign, x.dtype)
 
 
-@define("sin")
+def but_large(k: Builder, x: V, value: V, fn: str) -> V:
+    """A function's value, for f64 the language's own where x is large or no number."""
+    if x.dtype == "f32":
+        return value
+    large = k.map("not", k.map("abs", x) <= LARGE_DOUBLE)
+    return k.rarely(large, [value], lambda: [k.emit(f"func.call @builtin_{fn}", x)])[0]
+
+
+@define("sin", "f32", "f64")
 def sin(k: Builder, x: V) -> V:
     """The sine."""
-    r, _, n = reduce_angle(k, x)
-    return k.select(x == 0.0, x, sine(k, r, n))
+    return but_large(k, x, k.select(x == 0.0, x, sine(k, x, 0)), "sin")
 
 
-@define("cos")
+@define("cos", "f32", "f64")
 def cos(k: Builder, x: V) -> V:
     """The cosine: the sine a quarter turn on."""
-    r, _, n = reduce_angle(k, x)
-    return sine(k, r, n + 1)
+    return but_large(k, x, sine(k, x, 1), "cos")
 
 
-@define("tan")
+@define("tan", "f32", "f64")
 def tan(k: Builder, x: V) -> V:
     """A polynomial in the reduced angle, or -1 / it, which takes up what the polynomial's sum and the quotient lost."""
     r, rest, n = reduce_angle(k, x)
     square = r * r
-    more = fma(k, r * square, polynomial(k, square, TAN), rest)
+    more = fma(k, r * square, polynomial(k, square, TAN[x.dtype]), rest)
     value = r + more
     lost = (r - value) + more
     inverse = -1.0 / value
     inverse = fma(k, inverse, fma(k, inverse, lost, fma(k, inverse, value, 1.0)), inverse)
-    return k.select(x == 0.0, x, k.select((n & 1) == 0, value, inverse))
+    return but_large(k, x, k.select(x == 0.0, x, k.select((n & 1) == 0, value, inverse)), "tan")
