@@ -148,7 +148,9 @@ def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) ->
     """Occurrences (or weights) of 0, 1, ... in a vector of non-negative integers."""
     if minlength < 0:
         raise RuntimeError("minlength should be >= 0")
-    if self.dim() != 1 or self.is_floating_point():
+    if self.is_floating_point():
+        torch.bincount(torch.zeros(1, dtype=self.dtype))  # raises, in eager's words
+    if self.dim() != 1:
         raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
     if self.numel() == 0:
         return torch.zeros(minlength, dtype=torch.int64, device=self.device)

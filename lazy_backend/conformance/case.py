@@ -14,6 +14,8 @@ DTYPES = {
     "bool": torch.bool,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
+    "float64": torch.float64,
+    "complex64": torch.complex64,
 }
 HALVES = (torch.bfloat16, torch.float16)
 BACKWARD_DTYPES = (torch.float32, torch.bfloat16)

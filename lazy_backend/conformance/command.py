@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -40,6 +41,8 @@ def conform(
     part = Shard(*map(int, shard.split("/")))
     wanted = set(dtypes.split(",")) if dtypes else None
     names = [unit.name for unit in all_units()]
+    if device == "lazy" and not torch.lazy.get_device_properties(0).capabilities["has_f64"]:
+        names = [n for n in names if not n.endswith(":float64")]
     names = [n for n in names if n in part and re.search(only, n) and (wanted is None or n.split(":")[1] in wanted)]
     settings = Settings(device, samples, frozenset(variants.split(",")), window or None)
     if fresh:

@@ -20,7 +20,10 @@ int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor&
                const std::optional<at::Tensor>& mask, double dropout, bool, std::optional<double>, bool) {
   const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && !query.is_nested() &&
                      !at::areAnyTensorSubclassLike({query, key, value}) && !(mask && at::isTensorSubclassLike(*mask));
-  const bool fused = plain && dropout == 0 && query.scalar_type() == at::kFloat && at::globalContext().userEnabledOverrideableSDP() &&
+  // What does not fit together is refused by the two products, as eager refuses it.
+  const bool fits = plain && query.size(3) == key.size(3) && key.size(2) == value.size(2) && key.size(1) == value.size(1) &&
+                    query.size(0) == key.size(0) && key.size(0) == value.size(0);
+  const bool fused = fits && dropout == 0 && query.scalar_type() == at::kFloat && at::globalContext().userEnabledOverrideableSDP() &&
                      (query.size(2) < kFewest || key.size(2) >= kFewest);
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);
 }

@@ -400,7 +400,11 @@ void Executor::execute(const Plan& plan, Window& window) {
     if (step.kind == Step::kHost) {
       if (!idle) d.synchronize();
       idle = true;
-      run_host_step(window, step.node, step.fallback);
+      try {
+        run_host_step(window, step.node, step.fallback);
+      } catch (...) {  // what follows has nothing to do with it: a script that catches the error goes on with that
+        note_error(std::current_exception());
+      }
       done.push_back(&step);
       let_go();
       continue;

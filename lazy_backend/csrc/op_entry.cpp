@@ -67,6 +67,8 @@ OpEntry* make_entry(const c10::OperatorHandle& op) {
     entry->contracts |= entry->name.rfind(contraction, 0) == 0;
   for (const char* division : {"aten.floor_divide", "aten.remainder", "aten.fmod", "aten.div"})
     entry->divides |= entry->name.rfind(division, 0) == 0;
+  for (const char* iterating : {"aten._linalg_eigh", "aten._linalg_svd", "aten._linalg_eigvals", "aten.linalg_eig"})
+    entry->awaited |= entry->name.rfind(iterating, 0) == 0;
   for (const char* indexing : {"aten.index", "aten._index_put", "aten._unsafe_index"})
     entry->host_indices |= entry->name.rfind(indexing, 0) == 0;
   for (const auto& argument : schema.arguments())

@@ -33,6 +33,7 @@ struct OpEntry {
   bool fills = false;              // writes one number to its only tensor
   bool contracts = false;          // a product, a convolution or attention
   bool divides = false;            // with a remainder: of integers by zero, eager raises
+  bool awaited = false;            // iterates, and raises what scripts catch where it does not converge: at the call
   bool host_indices = false;       // its index tensors may live on the host, as on every accelerator
 };
 

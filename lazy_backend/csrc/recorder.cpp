@@ -274,6 +274,10 @@ void record(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
     if (op.aliases[r] >= 0) results[r] = std::move(args[op.aliases[r]]);
   torch::jit::drop(*stack, op.nargs);
   for (auto& result : results) stack->push_back(std::move(result));
+  if (C10_UNLIKELY(op.awaited)) {
+    const int device = torch::jit::peek(*stack, 0, op.nreturns).toTensor().device().index();
+    if (!capturing(device)) wait_all(device, Cut::kHostOp);
+  }
 }
 
 Results record_borrowed(OpEntry& op, c10::IValue* args) {

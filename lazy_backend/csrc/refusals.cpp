@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "arguments.h"
 
@@ -39,6 +40,10 @@ bool is_bool(c10::ScalarType dtype) { return dtype == c10::ScalarType::Bool; }
 bool is_integral(c10::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
 constexpr Refuses bits_of_floats = any_tensor<c10::isFloatingType>, booleans = any_tensor<is_bool>,
                   integers = any_tensor<is_integral>, complexes = any_tensor<c10::isComplexType>;
+
+bool booleans_alone(const OpEntry& op, const c10::IValue* args) {
+  return std::all_of(args, args + op.nargs, [](const c10::IValue& v) { return !v.isTensor() || is_bool(v.toTensor().scalar_type()); });
+}
 
 bool dim_out_of_range(const OpEntry&, const c10::IValue* args) {
   const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[1].toInt();
@@ -120,6 +125,7 @@ bool other_parameters(const OpEntry& op, const c10::IValue* args) {
 // input, weight, bias, stride, padding, dilation, transposed, output padding, groups
 bool no_convolution(const OpEntry& op, const c10::IValue* args) {
   if (no_window(op, args) || two_dtypes(op, args)) return true;
+  if (args[6].toBool() && args[0].toTensor().size(1) != args[1].toTensor().size(0)) return true;
   if (!args[2].isTensor() || !args[2].toTensor().defined()) return false;
   const auto &weight = args[1].toTensor(), &bias = args[2].toTensor();
   const int64_t channels = args[6].toBool() ? weight.size(1) * args[8].toInt() : weight.size(0);
@@ -131,6 +137,17 @@ bool no_sum_of_products(const OpEntry& op, const c10::IValue* args) {
   const auto &self = args[0].toTensor(), &a = args[1].toTensor(), &b = args[2].toTensor();
   if (two_dtypes(op, args)) return true;
   return a.dim() == 2 && b.dim() == 2 && !at::is_expandable_to(self.sizes(), {a.size(0), b.size(1)});
+}
+
+// Of an integer or float tensor, and a number that is neither.
+template <size_t Number>
+bool complex_number(const OpEntry&, const c10::IValue* args) {
+  return args[Number].isScalar() && args[Number].toScalar().isComplex() && !args[0].toTensor().is_complex();
+}
+
+bool no_reduction(const OpEntry& op, const c10::IValue* args) {  // of index_reduce: .., its name
+  static const std::unordered_set<std::string> known = {"prod", "mean", "amax", "amin"};
+  return other_source(op, args) || !known.contains(args[4].toStringRef());
 }
 
 bool no_index(const OpEntry&, const c10::IValue* args) {  // of index_select: self, dim, index
@@ -150,13 +167,56 @@ bool negative_power_of_integers(const OpEntry&, const c10::IValue* args) {
   return is_integral(args[0].toTensor().scalar_type()) && exponent.isIntegral(true) && exponent.toLong() < 0;
 }
 
+// Bool, integer, float and complex: what a result's dtype is must be of no later kind than what it is written into.
+int kind_of(c10::ScalarType dtype) {
+  return c10::isComplexType(dtype) ? 3 : c10::isFloatingType(dtype) ? 2 : dtype == c10::ScalarType::Bool ? 0 : 1;
+}
+
+// Of in-place ops element by element.
+bool too_narrow(const OpEntry& op, const c10::IValue* args) {
+  const int own = kind_of(args[0].toTensor().scalar_type());
+  for (size_t i = 1; i < op.nargs; ++i) {
+    if (args[i].isScalar() && kind_of(args[i].toScalar().type()) > own) return true;
+    if (args[i].isTensor() && args[i].toTensor().defined() && kind_of(args[i].toTensor().scalar_type()) > own) return true;
+  }
+  return false;
+}
+
+// Integers in ops that take floats: the CPU says which do, on tensors up to so many elements (4 ms of adding), once a key.
+constexpr int64_t kAskedElements = 1 << 22;
+
+bool whole_numbers(const OpEntry& op, const c10::IValue* args) {
+  bool some = false;
+  for (size_t i = 0; i < op.nargs; ++i) {
+    if (!args[i].isTensor() || !args[i].toTensor().defined()) continue;
+    const auto& t = args[i].toTensor();
+    if (!is_integral(t.scalar_type()) || t.numel() > kAskedElements) return false;
+    some = true;
+  }
+  return some;
+}
+
+// An out= of another dtype than the first operand's: many ops cast into it, some do not. Matrices of zeros are refused for
+// what they are.
+bool other_result(const OpEntry& op, const c10::IValue* args) {
+  if (op.seeded || op.name.find("linalg") != std::string::npos || op.name.find("cholesky") != std::string::npos) return false;
+  const auto& out = args[op.nargs - 1];
+  return args[0].isTensor() && out.isTensor() && out.toTensor().scalar_type() != args[0].toTensor().scalar_type() &&
+         args[0].toTensor().numel() <= kAskedElements;
+}
+
 // Names without the overload and without an in-place op's underscore: all of these have the same first arguments.
 const std::unordered_map<std::string, Refuses>& refusals_of_all_faces() {
   static const std::unordered_map<std::string, Refuses> table = {
       {"aten.masked_fill", no_mask<1>},          {"aten.masked_scatter", no_mask<1>},
       {"aten._index_put_impl", differ<0, 2>},
       {"aten.put", differ<0, 2>},                {"aten.index_copy", differ<0, 3>},
-      {"aten.index_add", other_source},          {"aten.index_reduce", other_source},
+      {"aten.index_add", other_source},          {"aten.index_reduce", no_reduction},
+      {"aten.fill", complex_number<1>},          {"aten.index_fill", complex_number<3>},
+      {"aten.fmod", booleans_alone},             {"aten.remainder", booleans_alone},
+      {"aten.gcd", bits_of_floats},              {"aten.lcm", bits_of_floats},
+      {"aten.cumsum", booleans},                 {"aten.cumprod", booleans},
+      {"aten.hypot", integers},                  {"aten.histc", integers},
       {"aten.gelu", integers},                   {"aten.silu", integers},
       {"aten.mish", integers},                   {"aten.hardswish", integers},
       {"aten.hardsigmoid", integers},            {"aten.hardshrink", integers},
@@ -204,6 +264,9 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.var_mean.correction", integers},    {"aten.std_mean.correction", integers},
       {"aten.sign.default", complexes},          {"aten.sign_.default", complexes}};
   if (op.name.rfind("aten.bitwise_", 0) == 0) return bits_of_floats(op, args);
+  if (op.pointwise && !op.divides && whole_numbers(op, args)) return true;
+  if (op.pointwise && op.mutates && args[0].isTensor() && too_narrow(op, args)) return true;
+  if (!op.pointwise && op.name.ends_with(".out") && other_result(op, args)) return true;
   const auto asks = [&](const auto& table, const std::string& name) {
     const auto found = table.find(name);
     return found != table.end() && found->second(op, args);
@@ -211,7 +274,17 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
   return asks(refusals, op.name) || asks(refusals_of_all_faces(), without_face(op.name));
 }
 
+// Whether integers are drawn up to one that the dtype does not hold: of random_(to) and random_(from, to).
+bool beyond_dtype(const OpEntry& op, const c10::IValue* args) {
+  if (!op.name.starts_with("aten.random_.")) return false;
+  const auto dtype = args[0].toTensor().scalar_type();
+  if (!is_integral(dtype) || dtype == at::kLong) return false;
+  const int bits = dtype == at::kBool ? 1 : 8 * static_cast<int>(c10::elementSize(dtype)) - c10::isSignedType(dtype);
+  return std::any_of(args + 1, args + op.nargs, [&](const c10::IValue& v) { return v.isInt() && v.toInt() - 1 >= int64_t{1} << bits; });
+}
+
 bool no_distribution(const OpEntry& op, const c10::IValue* args) {
+  if (beyond_dtype(op, args)) return true;
   using Wrong = bool (*)(double first, double second);
   static const std::unordered_map<std::string, Wrong> table = {
       {"aten.uniform_.default", [](double from, double to) { return from > to; }},

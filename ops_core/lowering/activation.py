@@ -181,7 +181,7 @@ def _hardswish(self):
 
 @pointwise("hardswish_backward", operands=GRAD)
 def _hardswish_backward(grad_output, self):
-    return where(self < -3.0, 0.0, where(self <= 3.0, grad_output * (self / 3.0 + 0.5), grad_output))
+    return where(self <= -3.0, 0.0, where(self < 3.0, grad_output * (self / 3.0 + 0.5), grad_output))
 
 
 @pointwise("hardshrink", operands=("self",))

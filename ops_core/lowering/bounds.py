@@ -39,6 +39,13 @@ ERRORS = {
         "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive."
         "Did you properly pass the result of lu_factor?",
     ),
+    "poisson": ("RuntimeError", "invalid Poisson rate, expected rate to be non-negative"),
+    "first bag": (
+        "RuntimeError",
+        "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0.",
+    ),
+    "histogram": ("RuntimeError", "torch.histc: the range of its elements is not finite"),
+    "masked source": ("RuntimeError", "Number of elements of source < number of ones in mask"),
     "segment length": ("RuntimeError", "Expected segment_length >= 0 to be true, but got false."),
     "segments": (
         "RuntimeError",

@@ -35,12 +35,16 @@ def radices(n: int) -> tuple[int, ...]:
 
 
 def _roots(rows: int, columns: int, n: int, sign: float, dtype: str) -> Complex:
-    """exp(sign * 2 pi i * r * c / n) as a [rows, columns] matrix; the product is reduced before it is rounded."""
+    """exp(sign * 2 pi i * r * c / n) as a [rows, columns] matrix; the product is reduced before it is rounded.
+
+    Quarters of a turn are exact: what is real stays so (a transform's middle, whose angle would be -pi for pi).
+    """
     r, c = A.positions((rows, columns), 0), A.positions((rows, columns), 1)
     turn = A.map_("remainder", r * c, n)
     turn = where(turn * 2 > n, turn - n, turn)  # |angle| <= pi keeps its relative accuracy
     angle = turn.to(dtype) * (2 * math.pi / n)
-    return Complex(A.map_("cos", angle), A.map_("sin", angle) * sign)
+    quarter, half = A.map_("abs", turn * 4).eq(n), (turn * 2).eq(n)
+    return Complex(where(quarter, 0.0, A.map_("cos", angle)), where(half, 0.0, A.map_("sin", angle) * sign))
 
 
 def _times(x: Complex, matrix: Complex) -> Complex:

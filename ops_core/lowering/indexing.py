@@ -10,7 +10,7 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
-from ops_core.lowering.bounds import checked, clamp, wrap
+from ops_core.lowering.bounds import checked, clamp, required, wrap
 from ops_core.lowering.pointwise import floor_quotient
 from ops_core.lowering.promote import opmath, up
 from ops_core.lowering.registry import NotLowerable, rule
@@ -326,7 +326,9 @@ def _masked_scatter(self, mask, source):
     on = mask.to("bool").expand(*shape).reshape(-1)
     if on.numel == 0 or source.numel == 0:
         return self.expand(*shape)
-    at = A.map_("maximum", on.to("i64").scan("cumsum", 0) - 1, 0)
+    count = on.to("i64").scan("cumsum", 0)
+    required(count.slice(0, on.numel - 1, on.numel) <= source.numel, "masked source")
+    at = A.map_("maximum", count - 1, 0)
     picked = source.reshape(-1).take(A.map_("minimum", at, source.numel - 1))
     return where(on, picked, self.expand(*shape).reshape(-1)).reshape(*shape)
 

@@ -196,6 +196,7 @@ def _embedding_bag(
                 A.full(offsets.shape, 0, indices.dtype), maximum)  # fmt: skip
     rows = checked(indices, weight.shape[0], "bag")
     starts = offsets.to("i64").slice(0, 0, bags)
+    required(starts.slice(0, 0, 1).eq(0), "first bag")
     bag = _bag_of(rows, starts, bags)
     keeps = rows.ne(padding_idx) if padding_idx >= 0 else A.full(rows.shape, True, "bool")
     size = A.full((bags,), 0, "i64").index_put([bag], keeps.to("i64"), "add")

@@ -10,6 +10,7 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
+from ops_core.lowering.bounds import required
 from ops_core.lowering.promote import default_float, name_of, opmath, result_type
 from ops_core.lowering.reduction import sum_dtype
 from ops_core.lowering.registry import rule
@@ -231,6 +232,7 @@ def _histc(self, bins=100, min=0, max=0):
     if flat.numel:
         same = low.eq(high)
         low, high = where(same, flat.amin(), low), where(same, flat.amax(), high)
+    required(A.map_("abs", high - low) < math.inf, "histogram")
     point = low.eq(high)
     low, high = where(point, low - 1.0, low), where(point, high + 1.0, high)
     counts = A.full((bins + 1,), 0, x.dtype)

@@ -334,7 +334,16 @@ def _atan2(self, other):
 
 @pointwise("nextafter")
 def _nextafter(self, other):
-    return A.map_("nextafter", self, other)
+    dtype = result_type(self, other)
+    if dtype not in ("f16", "bf16"):
+        return A.map_("nextafter", self, other)
+    # Registers hold halves as f32, whose neighbours are nearer: in the bits.
+    x, y = self.to(dtype), other.to(dtype)
+    bits = x.bitcast("i16")
+    away = where((y > x).eq(x > 0.0), 1, -1).to("i16")
+    from_zero = where(y > 0.0, 1, -32767).to("i16")
+    moved = where(x.eq(0.0), from_zero, bits + away).bitcast(dtype)
+    return where(x.ne(x) | y.ne(y), x + y, where(x.eq(y), y, moved))
 
 
 @pointwise("hypot")

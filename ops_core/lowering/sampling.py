@@ -15,6 +15,7 @@ from typing import Any
 
 from ops_core import array as A
 from ops_core.array import Arr, where
+from ops_core.lowering.bounds import required
 from ops_core.lowering.pointwise import abs_
 from ops_core.lowering.promote import opmath
 from ops_core.lowering.random import open_uniform, standard_normal
@@ -86,6 +87,7 @@ def _sample_dirichlet(self, seed, offset):
 def _poisson(self, seed, offset):
     dtype = opmath(self.dtype)
     rate = self.to(dtype)
+    required(rate >= 0.0, "poisson")
     stream = _Stream(self.shape, seed, offset, dtype)
     small = A.map_("minimum", rate, 10.0)
     term = A.map_("exp", -small)

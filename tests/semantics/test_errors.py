@@ -1,6 +1,7 @@
 """Wrong calls raise at the call, with the message of eager, and leave the device usable."""
 
 import contextlib
+import math
 import re
 
 import pytest
@@ -154,6 +155,35 @@ WRONG = {
     "integers by 0, in place": lambda d: torch.tensor([2], device=d).div_(0, rounding_mode="trunc"),
     "integers by 0 on the host": lambda d: torch.tensor([2], device=d) // torch.tensor(0),
     "a remainder of integers by 0": lambda d: torch.tensor([2], device=d) % 0,
+    "a number with a fraction among integers, in place": lambda d: torch.tensor([2], device=d).mul_(2.5),
+    "floats among integers, in place": lambda d: torch.tensor([2], device=d).mul_(*ones(d, 1)),
+    "a complex number among floats, in place": lambda d: ones(d, 2)[0].add_(1j),
+    "integers among truths, in place": lambda d: truths(d).mul_(2),
+    "integers added with a fraction": lambda d: torch.tensor([2], device=d).add(torch.tensor([2], device=d), alpha=1.5),
+    "a complex number filled into floats": lambda d: ones(d, 2)[0].fill_(1j),
+    "a complex number at an index of floats": lambda d: ones(d, 2)[0].__setitem__(0, 1j),
+    "a complex number filled at indices": lambda d: ones(d, 2)[0].index_fill(0, torch.tensor([0], device=d), 1j),
+    "a remainder of truths": lambda d: torch.remainder(truths(d), truths(d)),
+    "the power of truths": lambda d: torch.pow(truths(d), truths(d)),
+    "the hypotenuse of integers": lambda d: torch.hypot(*numbers(d, [2], [3])),
+    "the fraction of integers": lambda d: torch.tensor([2], device=d).frac_(),
+    "decimals of integers": lambda d: torch.tensor([2], device=d).round(decimals=1),
+    "between integers": lambda d: torch.lerp(*numbers(d, [2], [3], [1])),
+    "the common divisor of floats": lambda d: torch.gcd(*ones(d, 2, 2)),
+    "sums of truths, in place": lambda d: truths(d).cumsum_(0),
+    "a histogram of integers": lambda d: torch.histc(torch.tensor([2], device=d)),
+    "a count of floats": lambda d: torch.bincount(*ones(d, 2)),
+    "an unknown reduction at indices": lambda d: ones(d, 2)[0].index_reduce(
+        0, torch.tensor([0], device=d), *ones(d, 1), "sum"
+    ),
+    "integers drawn beyond bytes": lambda d: torch.randint(300, (2,), dtype=torch.uint8, device=d),
+    "a transposed convolution of other channels": lambda d: F.conv_transpose1d(*ones(d, (1, 3, 4), (2, 4, 3))),
+    "attention of queries and keys of two sizes": lambda d: F.scaled_dot_product_attention(
+        *ones(d, (1, 2, 16, 8), (1, 2, 16, 4), (1, 2, 16, 8))
+    ),
+    "selected elements of another dtype": lambda d: torch.index_select(
+        *ones(d, 3), 0, torch.tensor([0], device=d), out=torch.ones(1, dtype=torch.double, device=d)
+    ),
     "a part of what is written": lambda d: shifted(torch.ones(4, device=d), 1),
     "its own transpose": lambda d: (lambda x: x.copy_(x.T))(torch.ones(3, 3, device=d)),
 }
@@ -176,6 +206,10 @@ def test_what_looks_wrong_and_is_not(device):
     """Half precision with parameters of float32, bytes as a condition, and dims of no elements beside others."""
     norm = F.layer_norm(torch.ones(2, 3, dtype=torch.bfloat16, device=device), [3], *ones(device, 3, 3))
     assert norm.dtype == torch.bfloat16
+    assert torch.tensor([2.0], device=device).mul_(torch.tensor([3], device=device)).item() == 6
+    assert torch.tensor([2], dtype=torch.int8, device=device).add_(torch.tensor([3], device=device)).item() == 5
+    assert torch.remainder(torch.tensor([5], device=device), truths(device)).tolist() == [0, 0]
+    assert torch.randint(255, 256, (1,), dtype=torch.uint8, device=device).item() == 255
     assert torch.where(torch.ones(2, dtype=torch.uint8, device=device), *ones(device, 2, 2)).sum().item() == 2
     assert torch.ones(0, 3, device=device).max(1).values.shape == (0,)
     assert (torch.tensor([2.0], device=device) ** -1).item() == 0.5
@@ -232,6 +266,24 @@ def test_an_error_in_the_middle_leaves_earlier_work_intact(device):
     assert (x + 1).tolist() == [3, 3, 3]
 
 
+@pytest.mark.parametrize("decompose", [torch.linalg.eigvalsh, torch.linalg.svd, torch.linalg.pinv])
+def test_what_does_not_converge_raises_at_the_call(device, decompose):
+    """So that a script can catch it and do something else."""
+    with pytest.raises(torch.linalg.LinAlgError, match="failed to converge"):
+        decompose(torch.full((3, 3), math.nan, device=device))
+
+
+def test_what_follows_an_error_of_the_host_is_computed(device, any_window):
+    """A window goes on behind an op that raised in it, as eager does where the error is caught."""
+    if device == "cpu":
+        pytest.skip("raises at the call")
+    bad = torch.linalg.ldl_factor_ex(torch.ones(2, 2, dtype=torch.half, device=device)).LD
+    good = torch.arange(4.0, device=device) * 2 + 1
+    with contextlib.suppress(NotImplementedError):  # at the first read, whichever it is
+        bad.tolist()
+    assert good.tolist() == [1, 3, 5, 7]
+
+
 def test_numpy_needs_a_cpu_tensor(device):
     if device == "cpu":
         pytest.skip("the cpu has numpy")
@@ -250,6 +302,9 @@ NUMBERS = {
     "a chance that is no number": lambda d: torch.bernoulli(*numbers(d, [float("nan"), 0.5])),
     "a negative deviation": lambda d: torch.normal(0.0, *numbers(d, [1.0, -1.0])),
     "a negative deviation beside a mean": lambda d: torch.normal(*numbers(d, [0.0, 0.0], [1.0, -1.0])),
+    "a negative rate": lambda d: torch.poisson(*numbers(d, [1.0, -1.0])),
+    "a first bag that begins late": lambda d: F.embedding_bag(*numbers(d, [0, 1]), rows(d), *numbers(d, [1])),
+    "fewer elements than places": lambda d: ones(d, 2)[0].masked_scatter(truths(d), *ones(d, 1)),
     "a floor of a quotient by 0": lambda d: torch.floor_divide(*numbers(d, [4, 4], [2, 0])),
     "a quotient by 0": lambda d: torch.div(*numbers(d, [4, 4], [2, 0]), rounding_mode="trunc"),
     "a remainder by 0": lambda d: torch.remainder(*numbers(d, [4, 4], [2, 0])),

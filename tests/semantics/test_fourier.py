@@ -79,3 +79,10 @@ def test_a_transform_is_one_kernel_and_one_of_its_turns(device, n):
     with torch.lazy.window(512):
         windows = lazy_backend.explain(torch.fft.fft, z).windows
     assert sum(len(window.kernels) for window in windows) == 4
+
+
+def test_what_is_real_in_a_spectrum_is_exactly_so(device):
+    """The mean and the middle of a transform of real numbers, whose angle is else -pi as well as pi."""
+    x = torch.tensor([0.0, 1.0, 2.0, 5.0, -3.0, 2.0, 1.0, 0.5], device=device)
+    for spectrum in (torch.fft.fft(x), torch.fft.rfft(x)):
+        assert spectrum.imag[[0, 4]].tolist() == [0.0, 0.0]

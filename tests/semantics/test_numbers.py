@@ -418,3 +418,23 @@ def test_long_running_sums_do_not_lose_digits(device, op, dim):
     x = x if dim == 0 else x.T.contiguous()
     exact = op(x.double(), dim)
     torch.testing.assert_close(op(x.to(device), dim).cpu().double(), exact, rtol=3e-7, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_neighbours_of_numbers(agrees, dtype):
+    values = [0.0, -0.0, 1.0, -1.0, 2.0, -0.5, 3.0, 6e-8, -6e-8, INF, -INF, NAN]
+    ways = [1.0, -1.0, 1.0, -1.0, 0.0, -9.0, 3.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    agrees(
+        lambda d: torch.nextafter(
+            torch.tensor(values, dtype=dtype, device=d), torch.tensor(ways, dtype=dtype, device=d)
+        )
+    )
+
+
+def test_slopes_at_the_corners_of_a_hardswish(agrees):
+    def slopes(device):
+        x = torch.tensor([-3.0, 3.0, -2.9, 2.9, -4.0, 4.0], device=device, requires_grad=True)
+        F.hardswish(x).sum().backward()
+        return x.grad
+
+    agrees(slopes)
