@@ -133,14 +133,15 @@ class Group:
         k, given = self.k, iter(sums)
         return [k.multiply_add(k.lane(a, r), v, next(given)) for r in range(ROWS) for v in b]
 
-    def products(self, quads: int, rows: Buf, others: Buf, init: Sequence[V]) -> list[V]:
-        """init[r] + those of each row of an item with its others, `quads` vectors of terms of both."""
+    def products(self, quads: int, rows: Buf, others: Buf, init: Sequence[V], start: V | int = 0) -> list[V]:
+        """init[r] + those of each row of an item with its others: `quads` vectors of terms, of others from element
+        `start` of their memory on."""
         k = self.k
 
         def terms(d: V, n: V) -> tuple[V, list[V]]:
             i, j = self.row ^ turned(d, self.rows), self.column ^ turned(d, self.others)
             term = d * ROWS + n
-            return k.load(rows, term * self.rows + i, ROWS), [k.load(others, term * self.others + j, ROWS)]
+            return k.load(rows, term * self.rows + i, ROWS), [k.load(others, term * self.others + j + start, ROWS)]
 
         return self.product(quads, init, terms)
 
