@@ -17,14 +17,20 @@ WIDE = ROWS * ACROSS
 # 64 x 32 173, 64 x 64 196, 32 x 64 240, 32 x 32 247; with the values read where they lie 64 x 32 226. Four launches
 # with the scores in memory: 429.
 TILES = ((64, 32), (32, 32), (16, 32))
+# (rows, others, held) of a tile of the gradients, best first. Rows that are held come to local memory once: what a group
+# brings there for each multiply-add is 1 / 64 element with 32 x 32 held, 1 / 43 with 64 x 32 in pieces. Reasoned.
+GRADIENT_TILES = (
+    (64, 32, True), (32, 32, True), (64, 32, False), (32, 32, False), (16, 32, True), (16, 32, False),
+)  # fmt: skip
 # A longer row of the output, 4 queries of it, would leave the registers.
 MOST_COLUMNS = 128
 # What a group takes for a tile of keys, and what launches with the scores in memory take for one on a unit:
 # us, and us for 128 elements of a row of keys and values. H200, of 8 heads of 2048 queries and keys, 282 us (64 x 64,
 # none skipped) and 288 for the products, 141 between them; how the first is shared out is reasoned.
 GROUP_US, EXPANDED_US = (0.6, 2.0), (1.15, 2.35)
-# The same of the gradients' kernels, whose tiles have three and four products in place of two. Reasoned.
-QUERIES_US, KEYS_US = (0.6, 3.0), (0.6, 4.0)
+# The same of the gradients' kernels, whose tiles have three and four products in place of two, for TIMED_ROWS of a tile;
+# fewer take less. Reasoned.
+QUERIES_US, KEYS_US, TIMED_ROWS = (0.6, 3.0), (0.6, 4.0), 64
 # That part longer may it take for the memory of a matrix of all scores. Reasoned.
 MEMORY_IS_WORTH = 0.25
 
@@ -135,7 +141,7 @@ def cut(spec: AttentionSpec, caps: Any) -> Cut | None:
 
 def gradient_cut(spec: AttentionSpec, caps: Any) -> GradientCut | None:
     """The best tile of the gradients for a device, None where there is none."""
-    cuts = [GradientCut(*tile, spec.depth, spec.value_depth, held) for tile in TILES for held in (True, False)]
+    cuts = [GradientCut(rows, others, spec.depth, spec.value_depth, held) for rows, others, held in GRADIENT_TILES]
     fits = (c for c in cuts if c.items <= caps.max_work_group_size and 4 * c.local_elements <= caps.local_memory_bytes)
     return next(fits, None) if max(spec.depth, spec.value_depth) <= MOST_COLUMNS else None
 
@@ -157,7 +163,7 @@ def claims_gradients(spec: AttentionSpec, caps: Any) -> bool:
         return False
     queries = _at(QUERIES_US, spec) * _turns(spec, caps, (spec.queries, c.rows), (spec.keys, c.others))
     keys = _at(KEYS_US, spec) * _turns(spec, caps, (spec.keys, c.rows), (spec.queries, c.others))
-    return queries + keys <= _expanded_us(spec, caps, c.rows, c.others, BACKWARD)
+    return (queries + keys) * c.rows / TIMED_ROWS <= _expanded_us(spec, caps, c.rows, c.others, BACKWARD)
 
 
 def _at(us: tuple[float, float], spec: AttentionSpec) -> float:
