@@ -17,8 +17,9 @@ WIDE = ROWS * ACROSS
 # 64 x 32 173, 64 x 64 196, 32 x 64 240, 32 x 32 247; with the values read where they lie 64 x 32 226. Four launches
 # with the scores in memory: 429.
 TILES = ((64, 32), (32, 32), (16, 32))
-# (rows, others, held) of a tile of the gradients, best first. Rows that are held come to local memory once: what a group
-# brings there for each multiply-add is 1 / 64 element with 32 x 32 held, 1 / 43 with 64 x 32 in pieces. Reasoned.
+# (rows, others, held) of a tile of the gradients, best first. Rows that are held come to local memory once: for each
+# multiply-add of its kernel of keys a group brings 1 / 64 element there with 32 x 32 held, 1 / 43 with 64 x 32 in
+# pieces. Reasoned.
 GRADIENT_TILES = (
     (64, 32, True), (32, 32, True), (64, 32, False), (32, 32, False), (16, 32, True), (16, 32, False),
 )  # fmt: skip
@@ -28,8 +29,8 @@ MOST_COLUMNS = 128
 # us, and us for 128 elements of a row of keys and values. H200, of 8 heads of 2048 queries and keys, 282 us (64 x 64,
 # none skipped) and 288 for the products, 141 between them; how the first is shared out is reasoned.
 GROUP_US, EXPANDED_US = (0.6, 2.0), (1.15, 2.35)
-# The same of the gradients' kernels, whose tiles have three and four products in place of two, for TIMED_ROWS of a tile;
-# fewer take less. Reasoned.
+# The same of the gradients' kernels, whose tiles have three and four products in place of two, for TIMED_ROWS of a
+# tile; fewer take less. Reasoned.
 QUERIES_US, KEYS_US, TIMED_ROWS = (0.6, 3.0), (0.6, 4.0), 64
 # That part longer may it take for the memory of a matrix of all scores. Reasoned.
 MEMORY_IS_WORTH = 0.25
