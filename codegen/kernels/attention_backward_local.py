@@ -27,7 +27,7 @@ from codegen.kernels.blocks import at_most, transpose
 from codegen.kernels.step import Step, Steps
 from ops_core.sizes import multiple
 
-# Which of an item's products: q . k and what is summed with q or k; grad . v and what is summed with grad or v.
+# Which of the two products, and which part of a side: q . k, and q or k; grad . v, and grad or v.
 SCORES, VALUES = 0, 1
 
 
@@ -52,8 +52,8 @@ class _Gradient(Group):
     over_queries: bool
     # Of `Gradients`, in the order in which they are bound.
     operands: tuple[str, ...]
-    # What is summed, in order, and what the sum is multiplied with.
-    sums: tuple[tuple[int, float], ...]
+    # The sums, in order: VALUES are of the weights, SCORES of the scores' gradients.
+    sums: tuple[int, ...]
 
     def __init__(self, name: str, spec: AttentionSpec, gradients: Gradients, c: GradientCut):
         super().__init__(name, spec, c.rows, c.others, self.over_queries)
@@ -75,7 +75,7 @@ class _Gradient(Group):
             for n in (SCORES, VALUES):
                 self._stage(self.near[n], c.rows, c.quads[n], self.near_side[n], self.first)
         lo, hi = self._walk()
-        init = [self.nothing(ROWS * c.blocks[n]) for n, _ in self.sums]
+        init = [self.nothing(ROWS * c.blocks[n]) for n in self.sums]
         with k.for_(lo, hi, init=[v for part in init for v in part]) as loop:
             carried = self._parts(loop.args)
             other = loop.iv * c.others
@@ -88,7 +88,7 @@ class _Gradient(Group):
             weights = [k.pack(self.powers(score - shift)) for score, shift in zip(scores, lse, strict=True)]
             slopes = [p - d for p, d in zip(self._products(VALUES), delta, strict=True)]
             summed = {VALUES: weights, SCORES: [w * s for w, s in zip(weights, slopes, strict=True)]}
-            for turn, (n, _) in enumerate(self.sums):
+            for turn, n in enumerate(self.sums):
                 if turn:
                     k.barrier()  # the weights before have been read
                 self.put_weights([[k.lane(v, at) for at in range(ROWS)] for v in summed[n]])
@@ -96,14 +96,14 @@ class _Gradient(Group):
                 carried[turn] = self._added(carried[turn], n)
             loop.yield_(*(v for part in carried for v in part))
         results = self._parts(loop.results)
-        for (n, factor), part, put in zip(self.sums, results, self._writes(), strict=True):
+        for n, part, (put, factor) in zip(self.sums, results, self._writes(), strict=True):
             self._finish(part, n, factor, put)
         return k.finish()
 
     def _parts(self, values: Sequence[V]) -> list[list[V]]:
         """Those of each sum."""
         found, rest = [], list(values)
-        for n, _ in self.sums:
+        for n in self.sums:
             count = ROWS * self.c.blocks[n]
             found.append(rest[:count])
             rest = rest[count:]
@@ -122,8 +122,8 @@ class _Gradient(Group):
         """For each row of an item logsumexp, in units of log 2, and grad . out: its own, or those of the others."""
         raise NotImplementedError
 
-    def _writes(self) -> list[Write]:
-        """What writes the result of each sum."""
+    def _writes(self) -> list[tuple[Write, float]]:
+        """What writes each sum, and by what it is multiplied."""
         raise NotImplementedError
 
     # To local memory
@@ -139,8 +139,7 @@ class _Gradient(Group):
         return self._ended(self.key(first, step, row, d), d, self.spec.depth)
 
     def _grad(self, first: V, step: int, row: V, d: V) -> V:
-        spec = self.spec
-        read = self.bound["grad"]
+        spec, read = self.spec, self.bound["grad"]
         return self._ended(self.at_row(read, spec.queries, spec.value_depth, first, step, row, d), d, spec.value_depth)
 
     def _value(self, first: V, step: int, row: V, d: V) -> V:
@@ -193,8 +192,7 @@ class _Gradient(Group):
             i = self.first + self.row + r
             with nullcontext() if multiple(self.count, c.rows) else k.if_(i < self.count):
                 for b in range(blocks):
-                    value = results[r * blocks + b]
-                    self.write(put, i, self.column + b * WIDE, value if factor == 1.0 else value * factor, depth)
+                    self.write(put, i, self.column + b * WIDE, results[r * blocks + b] * factor, depth)
 
 
 class _Queries(_Gradient):
@@ -202,11 +200,7 @@ class _Queries(_Gradient):
 
     over_queries = False
     operands = ("grad", "out", "lse", "dq")
-
-    @property
-    def sums(self) -> tuple[tuple[int, float], ...]:  # type: ignore[override]
-        """The scores' gradients times the keys."""
-        return ((SCORES, self.spec.scale),)
+    sums = (SCORES,)
 
     def _walk(self) -> tuple[V | int, V | int]:
         stop: V | int = ceil(self.spec.keys / self.c.others)
@@ -234,15 +228,15 @@ class _Queries(_Gradient):
         (total,) = self.nothing(1)
         for b in range(self.c.blocks[VALUES]):
             column = self.column + b * WIDE
-            grad, out = (self.vector(self.bound[n], i, column, depth) for n in ("grad", "out"))
-            total = k.multiply_add(self._ended(grad, column, depth), out, total)
+            parts = (self.vector(self.bound[n], i, column, depth) for n in ("grad", "out"))
+            total = k.multiply_add(*(self._ended(part, column, depth) for part in parts), total)
         return k.reduce("add", total)
 
     def _statistics(self, other: V) -> tuple[list[V], list[V]]:
         return self.lse, self.delta
 
-    def _writes(self) -> list[Write]:
-        return [self.bound["dq"]]
+    def _writes(self) -> list[tuple[Write, float]]:
+        return [(self.bound["dq"], self.spec.scale)]
 
 
 class _Keys(_Gradient):
@@ -250,8 +244,7 @@ class _Keys(_Gradient):
 
     over_queries = True
     operands = ("grad", "dv", "dk")
-    # The weights times grad; the scores' gradients times the queries, which are scaled to units of log 2.
-    sums = ((VALUES, 1.0), (SCORES, LN_2))
+    sums = (VALUES, SCORES)
 
     def _walk(self) -> tuple[V | int, V | int]:
         start = self.first // self.c.others if self.spec.causal else 0
@@ -269,5 +262,6 @@ class _Keys(_Gradient):
 
         return [line(0)] * ROWS, [line(1)] * ROWS
 
-    def _writes(self) -> list[Write]:
-        return [self.bound["dv"], self.bound["dk"]]
+    def _writes(self) -> list[tuple[Write, float]]:
+        """The queries that dk sums are scaled, and in units of log 2."""
+        return [(self.bound["dv"], 1.0), (self.bound["dk"], LN_2)]
