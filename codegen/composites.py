@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from codegen.builder import HALVES, Builder
 from codegen.kernels.attention import AttentionSpec, Bind, attention, claims, claims_rows
 from codegen.kernels.attention_backward import Gradients, attention_backward
+from codegen.kernels.attention_backward_local import attention_backward_local
 from codegen.kernels.attention_local import attention_local
 from codegen.kernels.attention_rows import attention_rows
-from codegen.kernels.attention_tiles import claims_local
+from codegen.kernels.attention_tiles import claims_gradients, claims_local
 from codegen.kernels.blocks import access
 from codegen.kernels.factor import FORMS, factor
 from codegen.kernels.fourier import transform
@@ -54,7 +55,8 @@ def _attention_claimed(node: Node, caps: Any, used: set[Value]) -> bool:
     if not floats or (node.op == BACKWARD and node.outputs[3] in used):
         return False
     spec = _spec(node, {})
-    return (node.op == FORWARD and (claims_rows(spec, caps) or claims_local(spec, caps))) or claims(spec, caps)
+    others = (claims_rows, claims_local) if node.op == FORWARD else (claims_gradients,)
+    return any(claim(spec, caps) for claim in (claims, *others))
 
 
 def _attention(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
@@ -66,7 +68,8 @@ def _attention(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[
         return (on_cpu if caps.is_cpu else attention_local)(name, spec, caps)
     names = ("in0", "in4", "in5", "out0", "out1", "out2")
     grad, out, lse, dq, dk, dv = (binds[n] for n in names)
-    return attention_backward(name, spec, Gradients(grad, out, lse, dq, dk, dv, names), caps)
+    backward = attention_backward if caps.is_cpu else attention_backward_local
+    return backward(name, spec, Gradients(grad, out, lse, dq, dk, dv, names), caps)
 
 
 # Where q, k, v and the bias are among the inputs.

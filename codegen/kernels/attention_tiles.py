@@ -17,14 +17,34 @@ WIDE = ROWS * ACROSS
 # 64 x 32 173, 64 x 64 196, 32 x 64 240, 32 x 32 247; with the values read where they lie 64 x 32 226. Four launches
 # with the scores in memory: 429.
 TILES = ((64, 32), (32, 32), (16, 32))
+# (rows, others, held) of a tile of the gradients, best first. Rows that are held come to local memory once: for each
+# multiply-add of its kernel of keys a group brings 1 / 64 element there with 32 x 32 held, 1 / 43 with 64 x 32 in
+# pieces. Reasoned.
+GRADIENT_TILES = (
+    (64, 32, True), (32, 32, True), (64, 32, False), (32, 32, False), (16, 32, True), (16, 32, False),
+)  # fmt: skip
 # A longer row of the output, 4 queries of it, would leave the registers.
 MOST_COLUMNS = 128
-# What a group takes for a tile of keys, and what three more launches with the scores in memory take for one on a unit:
+# What a group takes for a tile of keys, and what launches with the scores in memory take for one on a unit:
 # us, and us for 128 elements of a row of keys and values. H200, of 8 heads of 2048 queries and keys, 282 us (64 x 64,
 # none skipped) and 288 for the products, 141 between them; how the first is shared out is reasoned.
-GROUP_US, EXPANDED_US, LAUNCHES_SAVED = (0.6, 2.0), (1.15, 2.35), 3
-# That much longer may it take for the memory of the scores. Reasoned.
-MEMORY_IS_WORTH = 1.25
+GROUP_US, EXPANDED_US = (0.6, 2.0), (1.15, 2.35)
+# The same of the gradients' kernels, whose tiles have three and four products in place of two, for TIMED_ROWS of a
+# tile; fewer take less. Reasoned.
+QUERIES_US, KEYS_US, TIMED_ROWS = (0.6, 3.0), (0.6, 4.0), 64
+# That part longer may it take for the memory of a matrix of all scores. Reasoned.
+MEMORY_IS_WORTH = 0.25
+
+
+class Expanded(NamedTuple):
+    """What is there without the kernels: products, more launches than with them, and matrices in memory."""
+
+    products: int
+    launches: int
+    matrices: int
+
+
+FORWARD, BACKWARD = Expanded(2, 3, 1), Expanded(5, 5, 2)
 
 
 class Cut(NamedTuple):
@@ -68,11 +88,63 @@ class Cut(NamedTuple):
         return self.queries * (self.quads * ROWS + self.keys + ACROSS) + self.key_elements + values
 
 
+class GradientCut(NamedTuple):
+    """A work-group's tile of the gradients, elements: its rows, and those of the other side, which it walks over.
+
+    held: all dims of the rows lie in local memory for the whole walk; else they come in pieces of WIDE for each tile.
+    """
+
+    rows: int
+    others: int
+    depth: int
+    value_depth: int
+    held: bool
+
+    @property
+    def items(self) -> int:
+        """Work items of a group."""
+        return self.rows // ROWS * ACROSS
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Vectors of a row of queries or keys, and of values, for an item."""
+        return ceil(self.depth / WIDE), ceil(self.value_depth / WIDE)
+
+    @property
+    def quads(self) -> tuple[int, int]:
+        """Vectors of a row of queries or keys, and of values, in local memory."""
+        if self.held:
+            return ceil(self.depth / ROWS), ceil(self.value_depth / ROWS)
+        return self.blocks[0] * ACROSS, self.blocks[1] * ACROSS
+
+    @property
+    def row_elements(self) -> tuple[int, ...]:
+        """Of the memories for rows."""
+        return tuple(self.rows * quads * ROWS for quads in self.quads) if self.held else (self.rows * WIDE,)
+
+    @property
+    def other_elements(self) -> tuple[int, ...]:
+        """Of the memories for the others."""
+        return tuple(self.others * blocks * WIDE for blocks in self.blocks)
+
+    @property
+    def local_elements(self) -> int:
+        """Rows, others and weights."""
+        return sum(self.row_elements) + sum(self.other_elements) + self.rows * self.others
+
+
 def cut(spec: AttentionSpec, caps: Any) -> Cut | None:
     """The best tile for a device, None where there is none."""
     cuts = [Cut(*tile, spec.depth, spec.value_depth, shared) for tile in TILES for shared in (False, True)]
     fits = (c for c in cuts if c.items <= caps.max_work_group_size and 4 * c.local_elements <= caps.local_memory_bytes)
     return next(fits, None) if spec.value_depth <= MOST_COLUMNS else None
+
+
+def gradient_cut(spec: AttentionSpec, caps: Any) -> GradientCut | None:
+    """The best tile of the gradients for a device, None where there is none."""
+    cuts = [GradientCut(rows, others, spec.depth, spec.value_depth, held) for rows, others, held in GRADIENT_TILES]
+    fits = (c for c in cuts if c.items <= caps.max_work_group_size and 4 * c.local_elements <= caps.local_memory_bytes)
+    return next(fits, None) if max(spec.depth, spec.value_depth) <= MOST_COLUMNS else None
 
 
 def claims_local(spec: AttentionSpec, caps: Any) -> bool:
@@ -81,9 +153,38 @@ def claims_local(spec: AttentionSpec, caps: Any) -> bool:
     c = None if caps.is_cpu else cut(spec, caps)
     if c is None:
         return False
-    steps, wide = ceil(usual(spec.keys) / c.keys), (c.depth + c.value_depth) / 128
-    groups = usual(spec.batch) * usual(spec.heads) * ceil(usual(spec.queries) / c.queries)
-    busy = groups / caps.compute_units
-    own, expanded = (us + more * wide for us, more in (GROUP_US, EXPANDED_US))
-    ours = own * steps * max(1.0, busy / 2 if spec.causal else busy)
-    return bool(ours <= MEMORY_IS_WORTH * (LAUNCHES_SAVED * caps.launch_us + expanded * steps * busy))
+    ours = _at(GROUP_US, spec) * _turns(spec, caps, (spec.queries, c.queries), (spec.keys, c.keys))
+    return ours <= _expanded_us(spec, caps, c.queries, c.keys, FORWARD)
+
+
+def claims_gradients(spec: AttentionSpec, caps: Any) -> bool:
+    """Whether the kernels of the gradients are better than five products."""
+    c = None if caps.is_cpu else gradient_cut(spec, caps)
+    if c is None:
+        return False
+    queries = _at(QUERIES_US, spec) * _turns(spec, caps, (spec.queries, c.rows), (spec.keys, c.others))
+    keys = _at(KEYS_US, spec) * _turns(spec, caps, (spec.keys, c.rows), (spec.queries, c.others))
+    return (queries + keys) * c.rows / TIMED_ROWS <= _expanded_us(spec, caps, c.rows, c.others, BACKWARD)
+
+
+def _at(us: tuple[float, float], spec: AttentionSpec) -> float:
+    """A time that depends on a row of keys and values."""
+    return us[0] + us[1] * (spec.depth + spec.value_depth) / 128
+
+
+def _busy(spec: AttentionSpec, caps: Any, count: int, rows: int) -> float:
+    """Groups for each unit, with so many of the `count` rows of a head each."""
+    return float(usual(spec.batch) * usual(spec.heads) * ceil(usual(count) / rows) / caps.compute_units)
+
+
+def _turns(spec: AttentionSpec, caps: Any, rows: tuple[int, int], others: tuple[int, int]) -> float:
+    """Tiles of others that a unit walks over; rows, others: how many of a head there are, and of a tile."""
+    busy = _busy(spec, caps, *rows)
+    return ceil(usual(others[0]) / others[1]) * max(1.0, busy / 2 if spec.causal else busy)
+
+
+def _expanded_us(spec: AttentionSpec, caps: Any, queries: int, keys: int, instead: Expanded) -> float:
+    """What the kernels may take: as long as what is there instead, and longer for the memory of the scores."""
+    steps = ceil(usual(spec.keys) / keys) * _busy(spec, caps, spec.queries, queries)
+    us = instead.launches * caps.launch_us + instead.products / 2 * _at(EXPANDED_US, spec) * steps
+    return (1 + instead.matrices * MEMORY_IS_WORTH) * us

@@ -14,11 +14,15 @@ from codegen.kernels.attention import (
     query_block,
 )
 from codegen.kernels.attention_backward import Gradients, attention_backward
+from codegen.kernels.attention_backward_local import attention_backward_local
 from codegen.kernels.attention_rows import attention_rows
 from ops_core.ir import Graph
 from ops_core.sizes import Tape, tracing
 from tests.codegen.kernels.contract import Launcher, dense
 from tests.codegen.kernels.test_matmul import CPU, GPU
+from tests.codegen.run_plan import capabilities
+
+LOCAL = capabilities(is_cpu=False, vector_bytes=16, max_work_group_size=256, local_memory_bytes=48 << 10)
 
 
 def inputs(batch, heads, queries, keys, depth, value_depth, seed=0):
@@ -153,10 +157,11 @@ def test_decoding_and_gpus_have_other_kernels():
     assert not claims(make_spec(q, k, v, False, None, out=None), GPU)
 
 
+@pytest.mark.parametrize("backward", [(attention_backward, CPU), (attention_backward_local, LOCAL)], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("bias", [None, "bool"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_backward(shape, causal, bias):
+def test_backward(shape, causal, bias, backward):
     """Gradients by hand: ds = p (g v^T - sum g out)."""
     q, k, v = inputs(*shape)
     rng = np.random.default_rng(1)
@@ -172,7 +177,9 @@ def test_backward(shape, causal, bias):
     binds = [dense(read[n].shape) for n in ("grad", "out", "lse")]
     binds += [dense(x.shape, readonly=False) for x in written.values()]
     spec = make_spec(q, k, v, causal, given, out=None)
-    steps = attention_backward("backward", spec, Gradients(*binds), CPU)
+    template, caps = backward
+    steps = template("backward", spec, Gradients(*binds), caps)
+    assert len(steps.steps) == 2
     launcher = Launcher(steps, {n: [x] for n, x in (read | written).items()})
     launcher.run()
     for name, x in exact.items():
