@@ -41,7 +41,7 @@ def conform(
     part = Shard(*map(int, shard.split("/")))
     wanted = set(dtypes.split(",")) if dtypes else None
     names = [unit.name for unit in all_units()]
-    if device == "lazy" and not torch.lazy.get_device_properties(0).capabilities["has_f64"]:
+    if device == "lazy" and not torch.get_device_module(device).get_device_properties(0).capabilities["has_f64"]:
         names = [n for n in names if not n.endswith(":float64")]
     names = [n for n in names if n in part and re.search(only, n) and (wanted is None or n.split(":")[1] in wanted)]
     settings = Settings(device, samples, frozenset(variants.split(",")), window or None)

@@ -50,6 +50,11 @@ bool dim_out_of_range(const OpEntry&, const c10::IValue* args) {
   return dim < -rank || dim >= rank;
 }
 
+bool no_dim_to_sort(const OpEntry&, const c10::IValue* args) {  // stable: self, stable, dim
+  const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[2].toInt();
+  return dim < -rank || dim >= rank;
+}
+
 bool nothing_in(const OpEntry&, const c10::IValue* args) { return args[0].toTensor().numel() == 0; }
 
 bool empty_range(const OpEntry&, const c10::IValue* args) {
@@ -239,6 +244,7 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.addmm.default", no_sum_of_products}, {"aten.baddbmm.default", two_dtypes},
       {"aten.mv.default", two_dtypes},          {"aten.dot.default", two_dtypes},
       {"aten._softmax.default", dim_out_of_range}, {"aten._log_softmax.default", dim_out_of_range},
+      {"aten.sort.default", dim_out_of_range},   {"aten.sort.stable", no_dim_to_sort},
       {"aten.max.default", nothing_in},         {"aten.min.default", nothing_in},
       {"aten.nll_loss_forward.default", no_classes}, {"aten.nll_loss2d_forward.default", no_classes},
       {"aten._foreach_norm.Scalar", integers_among}, {"aten._foreach_mul_.Tensor", integers_among},

@@ -15,7 +15,7 @@ import torch
 from ops_core import array as A
 from ops_core.array import Arr, where
 from ops_core.lowering.bounds import required
-from ops_core.lowering.promote import TO_TORCH, cast, default_float, name_of, opmath, result_type, torch_dtype
+from ops_core.lowering.promote import HALF, TO_TORCH, cast, default_float, name_of, opmath, result_type, torch_dtype
 from ops_core.lowering.registry import Complex, NotLowerable, rule
 
 Formula = Callable[..., Arr]
@@ -332,16 +332,16 @@ def _atan2(self, other):
     return A.map_("atan2", self, other)
 
 
-@pointwise("nextafter")
+@rule("nextafter")
 def _nextafter(self, other):
-    dtype = result_type(self, other)
-    if dtype not in ("f16", "bf16"):
-        return A.map_("nextafter", self, other)
-    # Registers hold halves as f32, whose neighbours are nearer: in the bits.
-    x, y = self.to(dtype), other.to(dtype)
-    bits = x.bitcast("i16")
-    away = where((y > x).eq(x > 0.0), 1, -1).to("i16")
-    from_zero = where(y > 0.0, 1, -32767).to("i16")
+    dtype = name_of(result_type([self, other]))
+    x, y = A.broadcast(cast(self, dtype), cast(other, dtype))
+    if dtype not in HALF:
+        return A.map_("nextafter", x, y)
+    bits = x.bitcast("i16")  # registers hold halves as f32, whose neighbours are nearer
+    one = A.full((), 1, "i16")
+    away = where((y > x).eq(x > 0.0), one, -1)
+    from_zero = where(y > 0.0, one, -32767)
     moved = where(x.eq(0.0), from_zero, bits + away).bitcast(dtype)
     return where(x.ne(x) | y.ne(y), x + y, where(x.eq(y), y, moved))
 

@@ -262,13 +262,12 @@ def zeta(x: Arr, q: Arr) -> Arr:
         b = where(go, A.map_("pow", a, -x), b)
         total = where(go, total + b, total)
     total = total + b * a / (x - 1.0) - 0.5 * b
-    factor, k = A.full_like(x, 1.0), 0.0
+    term, k = b, 0.0  # with its rising factorial, which alone would overflow
     for c in cephes.ZETA:
-        factor, b = factor * (x + k), b / a
-        total = total + factor * b / c
-        k += 1.0
-        factor, b = factor * (x + k), b / a
-        k += 1.0
+        term = term * ((x + k) / a)
+        total = total + term / c
+        term = term * ((x + (k + 1.0)) / a)
+        k += 2.0
     whole = q.eq(A.map_("floor", q))
     out = where((q <= 0.0) & whole, math.inf, total)
     out = where((q <= 0.0) & ~whole & x.ne(A.map_("floor", x)), math.nan, out)
