@@ -230,6 +230,7 @@ def main(idle_s: float) -> None:
     Its arguments, if any, are the ends of pipes: for orders to fork, then two for each process to come.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the script's; this process ends with its pipe
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # without a word, where the script was killed before an answer
     orders, *numbers = [int(end) for end in sys.argv[1:]] or [-1]
     ahead = list(zip(numbers[::2], numbers[1::2], strict=True))
     requests, answers = pipes.ends()

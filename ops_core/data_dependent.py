@@ -29,6 +29,8 @@ def nonzero(self: Tensor) -> Tensor:
 @kernel("nonzero.out")
 def nonzero_out(self: Tensor, *, out: Tensor) -> Tensor:
     """The same into `out`."""
+    if out.dtype != torch.int64:
+        torch.nonzero(torch.zeros(1), out=torch.empty(0, dtype=out.dtype))  # raises, in eager's words
     return into(out, nonzero(self))
 
 

@@ -17,11 +17,11 @@ WIDE = ROWS * ACROSS
 # 64 x 32 173, 64 x 64 196, 32 x 64 240, 32 x 32 247; with the values read where they lie 64 x 32 226. Four launches
 # with the scores in memory: 429.
 TILES = ((64, 32), (32, 32), (16, 32))
-# (rows, others, held) of a tile of the gradients, best first. Rows that are held come to local memory once: for each
-# multiply-add of its kernel of keys a group brings 1 / 64 element there with 32 x 32 held, 1 / 43 with 64 x 32 in
-# pieces. Reasoned.
+# (rows, others, held) of a tile of the gradients, best first. Rows that are held come to local memory once. H200, 64 x
+# 32 in pieces and 32 x 32 held, both kernels, us: (1, 8, 2048, 64) 1149 and 1189, causal 840 and 966, (4, 8, 512, 64)
+# 406 and 464; 64 x 32 held fits heads of 32 (236).
 GRADIENT_TILES = (
-    (64, 32, True), (32, 32, True), (64, 32, False), (32, 32, False), (16, 32, True), (16, 32, False),
+    (64, 32, True), (64, 32, False), (32, 32, True), (32, 32, False), (16, 32, True), (16, 32, False),
 )  # fmt: skip
 # A longer row of the output, 4 queries of it, would leave the registers.
 MOST_COLUMNS = 128
@@ -30,8 +30,10 @@ MOST_COLUMNS = 128
 # none skipped) and 288 for the products, 141 between them; how the first is shared out is reasoned.
 GROUP_US, EXPANDED_US = (0.6, 2.0), (1.15, 2.35)
 # The same of the gradients' kernels, whose tiles have three and four products in place of two, for TIMED_ROWS of a
-# tile; fewer take less. Reasoned.
-QUERIES_US, KEYS_US, TIMED_ROWS = (0.6, 3.0), (0.6, 4.0), 64
+# tile; fewer take less. H200, us, both kernels and with the scores in memory: (1, 8, 2048, 64) 1149 and 1006, causal
+# 840 and 1029; (2, 16, 1024, 128) 2270 and 1860, causal 1440 and 1320; (4, 8, 512, 64) 406 and 376; (1, 4, 1024, 32)
+# 236 and 148. How they are shared out is reasoned.
+QUERIES_US, KEYS_US, TIMED_ROWS = (1.5, 3.2), (1.5, 4.3), 64
 # That part longer may it take for the memory of a matrix of all scores. Reasoned.
 MEMORY_IS_WORTH = 0.25
 

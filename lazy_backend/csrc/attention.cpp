@@ -1,5 +1,6 @@
 // Which way scaled_dot_product_attention takes: torch asks a device that has registered a chooser.
 #include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/native/DispatchStub.h>
@@ -17,12 +18,14 @@ namespace {
 constexpr int64_t kFewest = 8;
 
 int64_t choose(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-               const std::optional<at::Tensor>& mask, double dropout, bool, std::optional<double>, bool) {
+               const std::optional<at::Tensor>& mask, double dropout, bool, std::optional<double>, bool gqa) {
   const bool plain = query.dim() == 4 && key.dim() == 4 && value.dim() == 4 && !query.is_nested() &&
                      !at::areAnyTensorSubclassLike({query, key, value}) && !(mask && at::isTensorSubclassLike(*mask));
   // What does not fit together is refused by the two products, as eager refuses it.
+  const auto shared_by = [&] { return gqa && key.size(1) ? query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1); };
   const bool fits = plain && query.size(3) == key.size(3) && key.size(2) == value.size(2) && key.size(1) == value.size(1) &&
-                    query.size(0) == key.size(0) && key.size(0) == value.size(0);
+                    query.size(0) == key.size(0) && key.size(0) == value.size(0) && shared_by() &&
+                    (!mask || at::is_expandable_to(mask->sizes(), {query.size(0), query.size(1), query.size(2), key.size(2)}));
   const bool fused = fits && dropout == 0 && query.scalar_type() == at::kFloat && at::globalContext().userEnabledOverrideableSDP() &&
                      (query.size(2) < kFewest || key.size(2) >= kFewest);
   return static_cast<int64_t>(fused ? at::SDPBackend::overrideable : at::SDPBackend::math);

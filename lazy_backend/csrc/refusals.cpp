@@ -41,6 +41,15 @@ bool is_integral(c10::ScalarType dtype) { return c10::isIntegralType(dtype, /*in
 constexpr Refuses bits_of_floats = any_tensor<c10::isFloatingType>, booleans = any_tensor<is_bool>,
                   integers = any_tensor<is_integral>, complexes = any_tensor<c10::isComplexType>;
 
+// Bool, integer, float and complex: what a result's dtype is must be of no later kind than what it is written into.
+int kind_of(c10::ScalarType dtype) {
+  return c10::isComplexType(dtype) ? 3 : c10::isFloatingType(dtype) ? 2 : dtype == c10::ScalarType::Bool ? 0 : 1;
+}
+
+bool true_factor(const OpEntry&, const c10::IValue* args) {  // of add and sub
+  return args[2].isScalar() && args[2].toScalar().isBoolean();
+}
+
 bool booleans_alone(const OpEntry& op, const c10::IValue* args) {
   return std::all_of(args, args + op.nargs, [](const c10::IValue& v) { return !v.isTensor() || is_bool(v.toTensor().scalar_type()); });
 }
@@ -49,6 +58,8 @@ bool dim_out_of_range(const OpEntry&, const c10::IValue* args) {
   const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[1].toInt();
   return dim < -rank || dim >= rank;
 }
+
+bool booleans_subtracted(const OpEntry& op, const c10::IValue* args) { return booleans(op, args) || true_factor(op, args); }
 
 bool no_dim_to_sort(const OpEntry&, const c10::IValue* args) {  // stable: self, stable, dim
   const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[2].toInt();
@@ -104,6 +115,22 @@ bool no_classes(const OpEntry&, const c10::IValue* args) {
   return target.scalar_type() != at::kLong || !self.is_floating_point() || other_weight;
 }
 
+// Of a list written in place, and a number or another list.
+bool too_narrow_among(const OpEntry&, const c10::IValue* args) {
+  const auto written = args[0].toTensorVector();
+  for (size_t i = 0; i < written.size(); ++i) {
+    const int own = kind_of(written[i].scalar_type());
+    if (args[1].isScalar() && kind_of(args[1].toScalar().type()) > own) return true;
+    if (args[1].isTensor() && kind_of(args[1].toTensor().scalar_type()) > own) return true;
+    if (args[1].isTensorList() && kind_of(args[1].toTensorVector().at(i).scalar_type()) > own) return true;
+  }
+  return false;
+}
+
+bool whole_chances(const OpEntry&, const c10::IValue* args) { return is_integral(args[1].toTensor().scalar_type()); }
+
+bool negative_beta(const OpEntry&, const c10::IValue* args) { return args[3].toDouble() < 0; }
+
 bool integers_among(const OpEntry&, const c10::IValue* args) {
   return std::ranges::any_of(args[0].toTensorVector(), [](const at::Tensor& t) { return is_integral(t.scalar_type()); });
 }
@@ -127,13 +154,24 @@ bool other_parameters(const OpEntry& op, const c10::IValue* args) {
   return false;
 }
 
+// Whether a transposed convolution's output padding is no smaller than its stride or its dilation.
+bool padded_beyond_stride(const c10::IValue* args) {
+  const auto stride = args[3].toIntVector(), dilation = args[5].toIntVector(), padding = args[7].toIntVector();
+  const auto of = [](const std::vector<int64_t>& list, size_t i) { return list[std::min(i, list.size() - 1)]; };
+  for (size_t i = 0; i < padding.size(); ++i)
+    if (padding[i] >= std::max(of(stride, i), of(dilation, i))) return true;
+  return false;
+}
+
 // input, weight, bias, stride, padding, dilation, transposed, output padding, groups
 bool no_convolution(const OpEntry& op, const c10::IValue* args) {
   if (no_window(op, args) || two_dtypes(op, args)) return true;
-  if (args[6].toBool() && args[0].toTensor().size(1) != args[1].toTensor().size(0)) return true;
+  const int64_t groups = args[8].toInt();
+  if (groups <= 0 || args[1].toTensor().size(0) % groups != 0) return true;
+  if (args[6].toBool() && (args[0].toTensor().size(1) != args[1].toTensor().size(0) || padded_beyond_stride(args))) return true;
   if (!args[2].isTensor() || !args[2].toTensor().defined()) return false;
   const auto &weight = args[1].toTensor(), &bias = args[2].toTensor();
-  const int64_t channels = args[6].toBool() ? weight.size(1) * args[8].toInt() : weight.size(0);
+  const int64_t channels = args[6].toBool() ? weight.size(1) * groups : weight.size(0);
   return bias.dim() != 1 || bias.size(0) != channels;
 }
 
@@ -170,11 +208,6 @@ bool nothing_to_find(const OpEntry& op, const c10::IValue* args) { return boolea
 bool negative_power_of_integers(const OpEntry&, const c10::IValue* args) {
   const auto& exponent = args[1].toScalar();
   return is_integral(args[0].toTensor().scalar_type()) && exponent.isIntegral(true) && exponent.toLong() < 0;
-}
-
-// Bool, integer, float and complex: what a result's dtype is must be of no later kind than what it is written into.
-int kind_of(c10::ScalarType dtype) {
-  return c10::isComplexType(dtype) ? 3 : c10::isFloatingType(dtype) ? 2 : dtype == c10::ScalarType::Bool ? 0 : 1;
 }
 
 // Of in-place ops element by element.
@@ -217,6 +250,11 @@ const std::unordered_map<std::string, Refuses>& refusals_of_all_faces() {
       {"aten._index_put_impl", differ<0, 2>},
       {"aten.put", differ<0, 2>},                {"aten.index_copy", differ<0, 3>},
       {"aten.index_add", other_source},          {"aten.index_reduce", no_reduction},
+      {"aten._foreach_mul", too_narrow_among},   {"aten._foreach_add", too_narrow_among},
+      {"aten._foreach_sub", too_narrow_among},   {"aten._foreach_div", too_narrow_among},
+      {"aten.uniform", integers},                {"aten.normal", integers},
+      {"aten.exponential", integers},            {"aten.cauchy", integers},
+      {"aten.log_normal", integers},             {"aten.heaviside", differ<0, 1>},
       {"aten.fill", complex_number<1>},          {"aten.index_fill", complex_number<3>},
       {"aten.fmod", booleans_alone},             {"aten.remainder", booleans_alone},
       {"aten.gcd", bits_of_floats},              {"aten.lcm", bits_of_floats},
@@ -259,7 +297,9 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.native_batch_norm.default", other_parameters},
       {"aten.max.dim", nothing_along},           {"aten.min.dim", nothing_along},
       {"aten.pow.Tensor_Scalar", negative_power_of_integers}, {"aten.pow_.Scalar", negative_power_of_integers},
-      {"aten.sub.Tensor", booleans},             {"aten.sub_.Tensor", booleans},
+      {"aten.sub.Tensor", booleans_subtracted},  {"aten.sub_.Tensor", booleans_subtracted},
+      {"aten.add.Tensor", true_factor},          {"aten.add_.Tensor", true_factor},
+      {"aten.smooth_l1_loss.default", negative_beta}, {"aten.bernoulli_.Tensor", whole_chances},
       {"aten.rsub.Tensor", booleans},            {"aten.rsub.Scalar", booleans},
       {"aten.sub.out", booleans},                {"aten.relu.default", booleans},
       {"aten.relu_.default", booleans},
@@ -296,6 +336,7 @@ bool no_distribution(const OpEntry& op, const c10::IValue* args) {
       {"aten.uniform_.default", [](double from, double to) { return from > to; }},
       {"aten.exponential_.default", [](double lambda, double) { return lambda <= 0; }},
       {"aten.cauchy_.default", [](double, double sigma) { return sigma <= 0; }},
+      {"aten.bernoulli_.float", [](double p, double) { return p < 0 || p > 1; }},
       {"aten.geometric_.default", [](double p, double) { return p <= 0 || p >= 1; }},
       {"aten.log_normal_.default", [](double, double std) { return std <= 0; }}};
   const auto found = table.find(op.name);

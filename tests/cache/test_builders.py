@@ -3,6 +3,8 @@
 import functools
 import logging
 import os
+import signal
+import subprocess
 import sys
 import time
 
@@ -170,6 +172,17 @@ def test_nobody_waits_for_a_process_that_is_closed(device, isolated):
     with pytest.raises(builder.Ended):
         ask([NOTHING % i for i in range(5)])
     assert not any(helper.running() for helper in isolated)
+
+
+def test_a_process_whose_script_was_killed_ends_without_a_word(device):
+    """no traceback on the terminal of whoever killed it"""
+    ends, begins = os.pipe()
+    os.close(ends)
+    process = subprocess.run(
+        builder.Builder(5.0).command, stdin=subprocess.DEVNULL, stdout=begins, stderr=subprocess.PIPE, check=False
+    )
+    os.close(begins)
+    assert (process.returncode, process.stderr) == (-signal.SIGPIPE, b"")
 
 
 def test_another_device_s_programs_are_left_to_the_script(device, isolated, here):

@@ -181,6 +181,22 @@ WRONG = {
     "attention of queries and keys of two sizes": lambda d: F.scaled_dot_product_attention(
         *ones(d, (1, 2, 16, 8), (1, 2, 16, 4), (1, 2, 16, 8))
     ),
+    "attention of other heads": lambda d: F.scaled_dot_product_attention(
+        *ones(d, (2, 3, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8))
+    ),
+    "attention with a mask of another size": lambda d: F.scaled_dot_product_attention(
+        *ones(d, (2, 2, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)), attn_mask=ones(d, (4, 5))[0]
+    ),
+    "a convolution whose channels groups do not share": lambda d: F.conv1d(*ones(d, (2, 4, 8), (5, 2, 3)), groups=2),
+    "an output padding of the stride": lambda d: F.conv_transpose1d(
+        *ones(d, (2, 4, 8), (4, 2, 3)), stride=2, output_padding=2
+    ),
+    "a list of integers by a number with a fraction": lambda d: torch._foreach_mul_([torch.tensor([2], device=d)], 2.5),
+    "added true times": lambda d: ones(d, 2)[0].add(*ones(d, 2), alpha=True),
+    "a loss that is smooth below 0": lambda d: F.smooth_l1_loss(*ones(d, 2, 2), beta=-1.0),
+    "a chance of 2": lambda d: ones(d, 2)[0].bernoulli_(2.0),
+    "integers between 0 and 1": lambda d: torch.rand(2, dtype=torch.int64, device=d),
+    "places kept as floats": lambda d: torch.nonzero(*ones(d, 2), out=torch.empty(0, device=d)),
     "selected elements of another dtype": lambda d: torch.index_select(
         *ones(d, 3), 0, torch.tensor([0], device=d), out=torch.ones(1, dtype=torch.double, device=d)
     ),
