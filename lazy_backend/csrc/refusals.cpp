@@ -224,14 +224,17 @@ bool too_narrow(const OpEntry& op, const c10::IValue* args) {
 constexpr int64_t kAskedElements = 1 << 22;
 
 bool whole_numbers(const OpEntry& op, const c10::IValue* args) {
-  bool some = false;
+  bool some = false, all = true;
+  const auto look = [&](const at::Tensor& t) {
+    some |= t.defined();
+    all &= !t.defined() || (is_integral(t.scalar_type()) && t.numel() <= kAskedElements);
+  };
   for (size_t i = 0; i < op.nargs; ++i) {
-    if (!args[i].isTensor() || !args[i].toTensor().defined()) continue;
-    const auto& t = args[i].toTensor();
-    if (!is_integral(t.scalar_type()) || t.numel() > kAskedElements) return false;
-    some = true;
+    if (args[i].isTensor()) look(args[i].toTensor());
+    if (args[i].isTensorList())
+      for (const at::Tensor& t : args[i].toTensorList()) look(t);
   }
-  return some;
+  return some && all;
 }
 
 // An out= of another dtype than the first operand's: many ops cast into it, some do not. Matrices of zeros are refused for
@@ -310,7 +313,7 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.var_mean.correction", integers},    {"aten.std_mean.correction", integers},
       {"aten.sign.default", complexes},          {"aten.sign_.default", complexes}};
   if (op.name.rfind("aten.bitwise_", 0) == 0) return bits_of_floats(op, args);
-  if (op.pointwise && !op.divides && whole_numbers(op, args)) return true;
+  if ((op.pointwise || op.name.starts_with("aten._foreach_")) && !op.divides && whole_numbers(op, args)) return true;
   if (op.pointwise && op.mutates && args[0].isTensor() && too_narrow(op, args)) return true;
   if (!op.pointwise && op.name.ends_with(".out") && other_result(op, args)) return true;
   const auto asks = [&](const auto& table, const std::string& name) {
