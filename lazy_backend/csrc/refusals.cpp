@@ -129,6 +129,19 @@ bool too_narrow_among(const OpEntry&, const c10::IValue* args) {
 
 bool whole_chances(const OpEntry&, const c10::IValue* args) { return is_integral(args[1].toTensor().scalar_type()); }
 
+// Of a table to search, and what is looked for in it: either one row for all, or one each.
+bool no_table(const at::Tensor& table, const at::Tensor& sought) {
+  if (table.dim() == 1) return false;
+  const auto rows = [](const at::Tensor& t) { return t.sizes().slice(0, t.dim() - 1); };
+  return table.dim() == 0 || table.dim() != sought.dim() || !rows(table).equals(rows(sought));
+}
+
+bool nothing_to_search(const OpEntry&, const c10::IValue* args) {
+  return args[1].isTensor() && no_table(args[0].toTensor(), args[1].toTensor());
+}
+
+bool no_buckets(const OpEntry&, const c10::IValue* args) { return args[1].toTensor().dim() != 1; }
+
 bool negative_beta(const OpEntry&, const c10::IValue* args) { return args[3].toDouble() < 0; }
 
 bool integers_among(const OpEntry&, const c10::IValue* args) {
@@ -302,6 +315,7 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.pow.Tensor_Scalar", negative_power_of_integers}, {"aten.pow_.Scalar", negative_power_of_integers},
       {"aten.sub.Tensor", booleans_subtracted},  {"aten.sub_.Tensor", booleans_subtracted},
       {"aten.add.Tensor", true_factor},          {"aten.add_.Tensor", true_factor},
+      {"aten.searchsorted.Tensor", nothing_to_search}, {"aten.bucketize.Tensor", no_buckets},
       {"aten.smooth_l1_loss.default", negative_beta}, {"aten.bernoulli_.Tensor", whole_chances},
       {"aten.rsub.Tensor", booleans},            {"aten.rsub.Scalar", booleans},
       {"aten.sub.out", booleans},                {"aten.relu.default", booleans},

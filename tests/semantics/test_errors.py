@@ -196,6 +196,8 @@ WRONG = {
     "a loss that is smooth below 0": lambda d: F.smooth_l1_loss(*ones(d, 2, 2), beta=-1.0),
     "a chance of 2": lambda d: ones(d, 2)[0].bernoulli_(2.0),
     "integers between 0 and 1": lambda d: torch.rand(2, dtype=torch.int64, device=d),
+    "buckets of rows": lambda d: torch.bucketize(*ones(d, 2, (2, 3))),
+    "a table of other rows": lambda d: torch.searchsorted(*ones(d, (2, 3), (3, 3))),
     "places kept as floats": lambda d: torch.nonzero(*ones(d, 2), out=torch.empty(0, device=d)),
     "selected elements of another dtype": lambda d: torch.index_select(
         *ones(d, 3), 0, torch.tensor([0], device=d), out=torch.ones(1, dtype=torch.double, device=d)
