@@ -54,17 +54,13 @@ bool booleans_alone(const OpEntry& op, const c10::IValue* args) {
   return std::all_of(args, args + op.nargs, [](const c10::IValue& v) { return !v.isTensor() || is_bool(v.toTensor().scalar_type()); });
 }
 
+template <size_t Dim>
 bool dim_out_of_range(const OpEntry&, const c10::IValue* args) {
-  const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[1].toInt();
+  const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[Dim].toInt();
   return dim < -rank || dim >= rank;
 }
 
 bool booleans_subtracted(const OpEntry& op, const c10::IValue* args) { return booleans(op, args) || true_factor(op, args); }
-
-bool no_dim_to_sort(const OpEntry&, const c10::IValue* args) {  // stable: self, stable, dim
-  const int64_t rank = std::max<int64_t>(args[0].toTensor().dim(), 1), dim = args[2].toInt();
-  return dim < -rank || dim >= rank;
-}
 
 bool nothing_in(const OpEntry&, const c10::IValue* args) { return args[0].toTensor().numel() == 0; }
 
@@ -115,14 +111,16 @@ bool no_classes(const OpEntry&, const c10::IValue* args) {
   return target.scalar_type() != at::kLong || !self.is_floating_point() || other_weight;
 }
 
-// Of a list written in place, and a number or another list.
+// Of a list written in place, and a number, a tensor or another list.
 bool too_narrow_among(const OpEntry&, const c10::IValue* args) {
   const auto written = args[0].toTensorVector();
+  const auto others = args[1].isTensorList() ? args[1].toTensorVector() : std::vector<at::Tensor>();
+  if (args[1].isTensorList() && others.size() != written.size()) return true;
   for (size_t i = 0; i < written.size(); ++i) {
     const int own = kind_of(written[i].scalar_type());
     if (args[1].isScalar() && kind_of(args[1].toScalar().type()) > own) return true;
     if (args[1].isTensor() && kind_of(args[1].toTensor().scalar_type()) > own) return true;
-    if (args[1].isTensorList() && kind_of(args[1].toTensorVector().at(i).scalar_type()) > own) return true;
+    if (!others.empty() && kind_of(others[i].scalar_type()) > own) return true;
   }
   return false;
 }
@@ -297,8 +295,8 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.mm.default", two_dtypes},          {"aten.bmm.default", two_dtypes},
       {"aten.addmm.default", no_sum_of_products}, {"aten.baddbmm.default", two_dtypes},
       {"aten.mv.default", two_dtypes},          {"aten.dot.default", two_dtypes},
-      {"aten._softmax.default", dim_out_of_range}, {"aten._log_softmax.default", dim_out_of_range},
-      {"aten.sort.default", dim_out_of_range},   {"aten.sort.stable", no_dim_to_sort},
+      {"aten._softmax.default", dim_out_of_range<1>}, {"aten._log_softmax.default", dim_out_of_range<1>},
+      {"aten.sort.default", dim_out_of_range<1>},   {"aten.sort.stable", dim_out_of_range<2>},
       {"aten.max.default", nothing_in},         {"aten.min.default", nothing_in},
       {"aten.nll_loss_forward.default", no_classes}, {"aten.nll_loss2d_forward.default", no_classes},
       {"aten._foreach_norm.Scalar", integers_among}, {"aten._foreach_mul_.Tensor", integers_among},
