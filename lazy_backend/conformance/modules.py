@@ -39,35 +39,39 @@ def _inputs(info: ModuleInfo, dtype: torch.dtype, training: bool) -> list[Module
 
 
 def _apply(
-    info: ModuleInfo, item: ModuleInput, training: bool, dtype: torch.dtype, device: str
+    info: ModuleInfo, item: ModuleInput, training: bool, dtype: torch.dtype, device: str, wide: bool
 ) -> tuple[torch.nn.Module, Any, Any]:
-    """Build the module on the CPU from the seed, move it, and return module, forward arguments and outputs."""
+    """Build the module on the CPU from the seed, move it, and return module, forward arguments and outputs.
+
+    wide: with the same numbers, computed in float64.
+    """
     torch.manual_seed(SEED)
     constructor = item.constructor_input
     module = info.module_cls(*constructor.args, **constructor.kwargs).to(dtype).train(training)
     if info.is_lazy:  # its parameters come with the first call, and from the seed
         args, kwargs = place((item.forward_input.args, item.forward_input.kwargs), "cpu")
         module(*args, **kwargs)
-    module = module.to(device)
-    args, kwargs = place((item.forward_input.args, item.forward_input.kwargs), device)
+    module = (module.double() if wide else module).to(device)
+    args, kwargs = place((item.forward_input.args, item.forward_input.kwargs), device, wide)
     return module, (args, kwargs), module(*args, **kwargs)
 
 
 def _forward(
     info: ModuleInfo, item: ModuleInput, training: bool, dtype: torch.dtype, device: str, wide: bool = False
 ) -> Any:
-    module, _, outputs = _apply(info, item, training, torch.float64 if wide else dtype, device)
+    module, _, outputs = _apply(info, item, training, dtype, device, wide)
     return outputs, dict(module.named_buffers())
 
 
 def _backward(
     info: ModuleInfo, item: ModuleInput, training: bool, dtype: torch.dtype, device: str, wide: bool = False
 ) -> Any:
-    module, arguments, outputs = _apply(info, item, training, torch.float64 if wide else dtype, device)
+    module, arguments, outputs = _apply(info, item, training, dtype, device, wide)
     made = tensors_of(outputs, lambda t: t.requires_grad)
     wants = [*module.parameters(), *tensors_of(arguments, lambda t: t.requires_grad)]
     if not made or not wants:
         return []
     generator = torch.Generator().manual_seed(SEED)
-    grads = [torch.randn(o.shape, dtype=torch.float64, generator=generator).to(o.dtype).to(o.device) for o in made]
+    drawn = (torch.randn(o.shape, dtype=torch.float64, generator=generator).to(dtype) for o in made)
+    grads = [grad.to(o.dtype).to(o.device) for grad, o in zip(drawn, made, strict=True)]
     return torch.autograd.grad(made, wants, grads, allow_unused=True)
