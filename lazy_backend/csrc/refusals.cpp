@@ -273,7 +273,7 @@ const std::unordered_map<std::string, Refuses>& refusals_of_all_faces() {
       {"aten.fmod", booleans_alone},             {"aten.remainder", booleans_alone},
       {"aten.gcd", bits_of_floats},              {"aten.lcm", bits_of_floats},
       {"aten.cumsum", booleans},                 {"aten.cumprod", booleans},
-      {"aten.hypot", integers},                  {"aten.histc", integers},
+      {"aten.hypot", integers},
       {"aten.gelu", integers},                   {"aten.silu", integers},
       {"aten.mish", integers},                   {"aten.hardswish", integers},
       {"aten.hardsigmoid", integers},            {"aten.hardshrink", integers},

@@ -171,7 +171,6 @@ WRONG = {
     "between integers": lambda d: torch.lerp(*numbers(d, [2], [3], [1])),
     "the common divisor of floats": lambda d: torch.gcd(*ones(d, 2, 2)),
     "sums of truths, in place": lambda d: truths(d).cumsum_(0),
-    "a histogram of integers": lambda d: torch.histc(torch.tensor([2], device=d)),
     "a count of floats": lambda d: torch.bincount(*ones(d, 2)),
     "an unknown reduction at indices": lambda d: ones(d, 2)[0].index_reduce(
         0, torch.tensor([0], device=d), *ones(d, 1), "sum"
