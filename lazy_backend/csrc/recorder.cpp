@@ -126,6 +126,20 @@ std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
   return entry;
 }
 
+// What eager says of a call that it refuses. No Meta kernel's error, after which the host is asked.
+struct Refused {
+  std::exception_ptr error;
+};
+
+void refuse_as_eager(const OpEntry& op, const c10::IValue* args) {
+  if (!too_lenient(op, args)) return;
+  try {
+    raise_as_eager(op, args, nullptr);
+  } catch (...) {
+    throw Refused{std::current_exception()};
+  }
+}
+
 // What a thread looked up last, by the low bits of its key: without the lock, an op takes 0.03 us less.
 constexpr size_t kRecent = 1024;
 
@@ -141,7 +155,7 @@ const std::shared_ptr<MetaEntry>& lookup(const OpEntry& op, const Call& call, Ha
     auto found = cache.entries.find(key);
     if (found != cache.entries.end() && same(*found->second)) return mine = found->second;
   }
-  if (too_lenient(op, args)) raise_as_eager(op, args, nullptr);
+  refuse_as_eager(op, args);
   auto entry = infer(op, args);
   entry->code = call.code;
   entry->dims = call.dims;
@@ -323,6 +337,8 @@ bool record_node(OpEntry& op, c10::IValue* args, Results& results) {
     const auto& found = lookup(op, call, both, args);
     if (op.mutates) held = found;
     meta = found.get();
+  } catch (const Refused& refused) {
+    std::rethrow_exception(refused.error);
   } catch (const c10::NotImplementedError&) {
     return false;  // no Meta kernel: the host knows
   } catch (...) {

@@ -38,7 +38,8 @@ bool any_tensor(const OpEntry& op, const c10::IValue* args) {
 
 bool is_bool(c10::ScalarType dtype) { return dtype == c10::ScalarType::Bool; }
 bool is_integral(c10::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
-constexpr Refuses bits_of_floats = any_tensor<c10::isFloatingType>, booleans = any_tensor<is_bool>,
+bool is_fractional(c10::ScalarType dtype) { return !is_integral(dtype); }
+constexpr Refuses bits_of_floats = any_tensor<is_fractional>, booleans = any_tensor<is_bool>,
                   integers = any_tensor<is_integral>, complexes = any_tensor<c10::isComplexType>;
 
 // Bool, integer, float and complex: what a result's dtype is must be of no later kind than what it is written into.
