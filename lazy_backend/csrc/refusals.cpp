@@ -39,7 +39,7 @@ bool any_tensor(const OpEntry& op, const c10::IValue* args) {
 bool is_bool(c10::ScalarType dtype) { return dtype == c10::ScalarType::Bool; }
 bool is_integral(c10::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
 bool is_fractional(c10::ScalarType dtype) { return !is_integral(dtype); }
-constexpr Refuses bits_of_floats = any_tensor<is_fractional>, booleans = any_tensor<is_bool>,
+constexpr Refuses fractions = any_tensor<is_fractional>, booleans = any_tensor<is_bool>,
                   integers = any_tensor<is_integral>, complexes = any_tensor<c10::isComplexType>;
 
 // Bool, integer, float and complex: what a result's dtype is must be of no later kind than what it is written into.
@@ -54,6 +54,8 @@ bool true_factor(const OpEntry&, const c10::IValue* args) {  // of add and sub
 bool booleans_alone(const OpEntry& op, const c10::IValue* args) {
   return std::all_of(args, args + op.nargs, [](const c10::IValue& v) { return !v.isTensor() || is_bool(v.toTensor().scalar_type()); });
 }
+
+bool no_integers(const OpEntry& op, const c10::IValue* args) { return fractions(op, args) || booleans_alone(op, args); }
 
 template <size_t Dim>
 bool dim_out_of_range(const OpEntry&, const c10::IValue* args) {
@@ -272,7 +274,7 @@ const std::unordered_map<std::string, Refuses>& refusals_of_all_faces() {
       {"aten.log_normal", integers},             {"aten.heaviside", differ<0, 1>},
       {"aten.fill", complex_number<1>},          {"aten.index_fill", complex_number<3>},
       {"aten.fmod", booleans_alone},             {"aten.remainder", booleans_alone},
-      {"aten.gcd", bits_of_floats},              {"aten.lcm", bits_of_floats},
+      {"aten.gcd", no_integers},                 {"aten.lcm", no_integers},
       {"aten.cumsum", booleans},                 {"aten.cumprod", booleans},
       {"aten.hypot", integers},
       {"aten.gelu", integers},                   {"aten.silu", integers},
@@ -325,7 +327,7 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.var.correction", integers},         {"aten.std.correction", integers},
       {"aten.var_mean.correction", integers},    {"aten.std_mean.correction", integers},
       {"aten.sign.default", complexes},          {"aten.sign_.default", complexes}};
-  if (op.name.rfind("aten.bitwise_", 0) == 0) return bits_of_floats(op, args);
+  if (op.name.rfind("aten.bitwise_", 0) == 0) return no_integers(op, args);
   if ((op.pointwise || op.name.starts_with("aten._foreach_")) && !op.divides && whole_numbers(op, args)) return true;
   if (op.pointwise && op.mutates && args[0].isTensor() && too_narrow(op, args)) return true;
   if (!op.pointwise && op.name.ends_with(".out") && other_result(op, args)) return true;
