@@ -14,6 +14,7 @@ from codegen.kernels.attention_rows import attention_rows
 from codegen.kernels.attention_tiles import claims_gradients, claims_local
 from codegen.kernels.blocks import access
 from codegen.kernels.factor import FORMS, factor
+from codegen.kernels.fourier import claims as claims_transform
 from codegen.kernels.fourier import transform
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.recurrence import recurrence, recurrence_backward
@@ -38,6 +39,12 @@ def kept(graph: Graph, caps: Any) -> set[Node]:
 def kernels(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
     """The launches of a composite. sinks: by number of the output; `Step.args` name "in0", "in1", .., "out0", .."""
     return _TEMPLATES[node.op].kernels(name, node, sources, sinks, caps)
+
+
+def together(node: Node) -> bool:
+    """Whether the first sink takes all results of a composite, which have one shape: real and imaginary parts that
+    lie side by side are vectors then."""
+    return node.op == FOURIER
 
 
 def _index_bits(sources: Sequence[Source], sinks: Mapping[int, Sink]) -> int:
@@ -141,11 +148,11 @@ FOURIER = PREFIX + "fourier"
 
 def _fourier_claimed(node: Node, caps: Any, used: set[Value]) -> bool:
     """On CPUs: a row is work enough for one of their units."""
-    return bool(caps.is_cpu)
+    return bool(caps.is_cpu) and claims_transform(node.inputs[0], caps)
 
 
 def _fourier(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
-    return transform(name, node, sources, sinks, caps, _index_bits(sources, sinks))
+    return transform(name, node, sources, sinks[0], caps, _index_bits(sources, sinks))
 
 
 # Dense factorisations

@@ -81,11 +81,13 @@ def lower_copy(fusion: Fusion, group: Group, locations: Mapping[Value, Location]
     return program
 
 
-def lower_result(value: Value, location: Location) -> Program:
-    """The program that puts a template's result, its only accumulator, where it lies."""
-    program = Program(space(value.shape))
-    result = program.emit("acc", value.dtype, (), (0,))
-    program.stores.append(Store(*location.access(program, value.dtype, identity(program.vars)), result))
+def lower_results(values: Mapping[int, Value], locations: Mapping[Value, Location]) -> Program:
+    """The program that puts a template's results, its accumulators of these numbers, where they lie; of one shape."""
+    program = Program(space(next(iter(values.values())).shape))
+    index = identity(program.vars)
+    for number, value in values.items():
+        result = program.emit("acc", value.dtype, (), (number,))
+        program.stores.append(Store(*locations[value].access(program, value.dtype, index), result))
     return program
 
 

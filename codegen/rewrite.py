@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from codegen.composites import kept
+from codegen.composites import FOURIER, kept
 from codegen.externs import narrowed
 from codegen.groups import REDUCTIONS
 from codegen.kernels.reduction import identity
@@ -118,9 +118,10 @@ def _cropped_convolution(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tupl
 
 
 def _store_unpermuted(node: Node, inputs: tuple[Arr, ...], caps: Any) -> tuple[Arr, ...] | None:
-    """A convolution stored in another order of its dims, as gradients of weights are, writes that order itself."""
+    """A convolution or transform stored in another order of its dims, as gradients of weights are, writes that order
+    itself."""
     source, a = inputs[0].v.node, node.attrs
-    if source.op != "permute" or source.inputs[0].node.op != "convolution":
+    if source.op != "permute" or source.inputs[0].node.op not in ("convolution", FOURIER):
         return None
     order = source.attrs["dims"]
     strides = tuple(a["strides"][order.index(d)] for d in range(len(order)))

@@ -21,7 +21,7 @@ from codegen.kernels.operand import Sink, Source
 from codegen.kernels.scatter import Target
 from codegen.kernels.step import Step
 from codegen.loops import Program
-from codegen.lowering import Location, lower, lower_copy, lower_operands, lower_result
+from codegen.lowering import Location, lower, lower_copy, lower_operands, lower_results
 from codegen.memory import apart, pieces
 from codegen.plan import Arg, CoreCall, KernelSource, Launch, Life, Plan, SlotInfo, TensorRef
 from codegen.prologues import take_rows
@@ -97,13 +97,30 @@ def composite(node: Node) -> bool:
     return node.op.startswith(PREFIX)
 
 
-def permuted(graph: Graph) -> dict[Value, tuple[int, ...]]:
-    """Values that are read in one permutation of their dims only, as gradients of weights often are."""
+def permuted(graph: Graph) -> dict[Value, Sequence[int]]:
+    """Values that lie in another order of their dims: those that are read in one permutation of them only, as gradients
+    of weights often are.
+
+    A Fourier transform reads what there is as it lies, and leaves its results in that order: its kernel takes vectors
+    along whichever dim they are. rfft2 and irfft2 of (16, 512, 512), ms: in order for each transform 49.7, so 17.9.
+    """
+    transforms = [node for node in graph.nodes if node.op == composites.FOURIER]
+    transformed = {value for node in transforms for value in node.inputs}
     readings: dict[Value, set[tuple[int, ...] | None]] = {}
     for node in graph.nodes:
+        moved = node.op == "permute" and node.outputs[0] not in transformed
         for value in node.inputs:
-            readings.setdefault(value, set()).add(node.attrs["dims"] if node.op == "permute" else None)
-    return {value: dims for value, (dims, *others) in readings.items() if dims and not others}
+            readings.setdefault(value, set()).add(node.attrs["dims"] if moved else None)
+    orders: dict[Value, Sequence[int]] = {
+        value: dims for value, (dims, *others) in readings.items() if dims and not others
+    }
+    for node in transforms:
+        source, dims = node.inputs[0], tuple(range(len(node.inputs[0].shape)))
+        if source.node.op == "permute":
+            source, dims = source.node.inputs[0], source.node.attrs["dims"]
+        order = [dims.index(d) for d in orders.get(source, range(len(dims)))]
+        orders |= dict.fromkeys(node.outputs, order)
+    return orders
 
 
 # How many units back a group looks for others of its kind to run with. benchmarks: optimizer step.
@@ -147,7 +164,7 @@ class _Batch:
 
 class _Scheduler:
     def __init__(
-        self, fusion: Fusion, caps: Any, permuted: Mapping[Value, tuple[int, ...]], tiles: Tiles | None, made: Made
+        self, fusion: Fusion, caps: Any, permuted: Mapping[Value, Sequence[int]], tiles: Tiles | None, made: Made
     ):
         self.fusion, self.caps, self.permuted, self.tiles, self.made = fusion, caps, permuted, tiles, made
         self.result = Plan()
@@ -376,15 +393,15 @@ class _Scheduler:
         sources = lower_operands(self.fusion, group, self.locations)
         programs = {f"in{i}": s.program for i, s in enumerate(sources)}
         outputs = {i: v for i, v in enumerate(anchor.outputs) if v in self.locations}
-        for i, value in outputs.items():
-            programs[f"out{i}"] = lower_result(value, self.locations[value])
+        written = {0: outputs} if composites.together(anchor) else {i: {0: value} for i, value in outputs.items()}
+        programs |= {f"out{i}": lower_results(values, self.locations) for i, values in written.items()}
         keys = tuple((name, program.key()) for name, program in programs.items())
         key = self.caps, anchor.op, repr(anchor.attrs), tuple(v.shape for v in anchor.inputs), keys
         if key not in self.known.kernels:
             name, digest = names(key)
             made = {name: linalg.simplify(program) for name, program in programs.items()}
             simple = [Source(made[f"in{i}"][0], s.shape) for i, s in enumerate(sources)]
-            sinks = {i: Sink(made[f"out{i}"][0]) for i in outputs}
+            sinks = {i: Sink(made[f"out{i}"][0]) for i in written}
             steps = composites.kernels(name, anchor, simple, sinks, self.caps)
             module = "".join(text for _, text in made.values())
             self.known.kernels[key] = self._compiled(digest, steps.steps, module, group.nodes), steps.temps

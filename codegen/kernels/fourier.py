@@ -3,22 +3,24 @@
 A pass of radix r transforms r elements n / r apart and turns the results. Passes before it have left s neighbours that
 all do the same: these are a vector's lanes. The first pass has s = 1: its lanes are elements that follow each other,
 its results are transposed in registers. Where it is rows that lie side by side in memory (transforms of columns), the
-lanes are a tile of rows instead. Between passes a row lies in scratch memory, real parts and imaginary ones.
+lanes are a tile of rows instead; where a length has no square that makes whole vectors, too: rows are transposed into
+scratch memory then, and back. Between passes a row lies in scratch memory, real parts and imaginary ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from codegen.builder import Buf, Builder, V
-from codegen.kernels.blocks import transpose
+from codegen.kernels.blocks import at_most, transpose
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.rows import geometry, group_size, locate
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
-from ops_core.ir import Node
+from ops_core.ir import Node, Value
 from ops_core.lowering.fourier import radices
 
 # Work items per compute unit: each goes on with other rows, in scratch memory that its cache holds by then.
@@ -27,26 +29,42 @@ ITEMS_PER_UNIT = 4
 Number = Sequence[V]
 
 
-def transform(
-    name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any, index_bits: int
-) -> Steps:
+def claims(value: Value, caps: Any) -> bool:
+    """Whether there are vectors for the transform of the last dim: along each row, or as many rows as lanes."""
+    *lead, n = value.shape
+    lanes = _lanes(value.dtype, caps)
+    return _in_rows(n) or (n >= lanes and math.prod(lead) >= lanes)
+
+
+def _lanes(dtype: str, caps: Any) -> int:
+    return max(1, caps.vector_bytes // BY_NAME[dtype].bytes)
+
+
+def _in_rows(n: int) -> bool:
+    return n % radices(n)[0] ** 2 == 0
+
+
+def transform(name: str, node: Node, sources: Sequence[Source], sink: Sink, caps: Any, index_bits: int) -> Steps:
     """The launch of `composite.fourier` (ops_core.lowering.fourier says what its operands are)."""
     *lead, n = sources[0].shape
     dtype, sign, (first, *others) = sources[0].dtype, node.attrs["sign"], radices(n)
-    nbytes = BY_NAME[dtype].bytes
-    lanes = max(1, caps.vector_bytes // nbytes)
+    lanes = _lanes(dtype, caps)
     dims = [len(lead), *(d for d in range(len(lead)) if lead[d] >= lanes)]
     along = sources[0].contiguous(dims, lanes, apart=2)
     along = len(lead) if along is None else along
-    tile = lanes if along < len(lead) else 1  # rows
-    tiles = [-(-size // tile) if d == along else size for d, size in enumerate(lead)]
+    across = along == len(lead) and not _in_rows(n)
+    tile = lanes if along < len(lead) or across else 1  # rows
+    rows = math.prod(lead)
+    tiles = [-(-rows // tile)] if across else [-(-size // tile) if d == along else size for d, size in enumerate(lead)]
     size = geometry(min(math.prod(tiles), caps.compute_units * ITEMS_PER_UNIT), group_size(caps))
     items = size[0][0]
     k = Builder(name, index_bits)
     *reads, turns, turns_i = (s.bind(k) for s in sources)
-    writes = {i: sink.bind(k) for i, sink in sinks.items()}
+    write = sink.bind(k)
     scratch = [(k.buffer(dtype), k.buffer(dtype)) for _ in range(2)]
-    base = k.global_id(0) * (n * tile)
+    points = n + 1 if node.attrs["around"] else n
+    room = (points if across else n) * tile
+    base = k.global_id(0) * room
 
     def root(j: V | int, at: V, width: int = 1) -> Number:
         return turns([j, at], 1, width), turns_i([j, at], 1, width)
@@ -55,19 +73,35 @@ def transform(
         for buffer, part in zip(to, value, strict=True):
             k.store(buffer, base + place * tile, part)
 
-    with k.for_(k.global_id(0), math.prod(tiles), items) as task:
+    def kept(of: Sequence[Buf], place: V, width: int) -> Number:
+        return [k.load(part, base + place * tile, width) for part in of]
+
+    each = -(-math.prod(tiles) // items)  # that follow each other: tiles share the lines at their edges
+    begin = k.global_id(0) * each
+    with k.for_(begin, k.map("minimum", begin + each, math.prod(tiles))) as task:
         at = locate(task.iv, tiles) if lead else []
-        if tile > 1:
+        if across:
+            row = k.map("minimum", at[0] * tile, rows - tile)
+            places = [locate(row + lane, lead) for lane in range(tile)]
+            with k.for_(0, n, tile) as c:
+                column = at_most(k, c.iv, n - tile, n, tile)
+                parts = [transpose(k, [read([*place, column], along, tile) for place in places]) for read in reads]
+                for j, z in enumerate(zip(*parts, strict=True)):
+                    put(scratch[1], column + j, z)
+        elif tile > 1:
             at[along] = k.map("minimum", at[along] * tile, lead[along] - tile)
 
         def give(place: V, values: Sequence[V]) -> None:
-            for i, write in writes.items():
-                write([*at, place], [values[i]], along if values[i].width > 1 else None)
+            write([*at, place], values, along if values[0].width > 1 else None)
 
         width = math.gcd(lanes, first) if tile == 1 else 1
         with k.for_(0, n // first, width) as p:
-            places = [p.iv + i * (n // first) for i in range(first)]
-            made = _transformed(k, [[read([*at, i], along, width * tile) for read in reads] for i in places], sign)
+            taken = [p.iv + i * (n // first) for i in range(first)]
+            if across:
+                given: list[Number] = [kept(scratch[1], i, tile) for i in taken]
+            else:
+                given = [[read([*at, i], along, width * tile) for read in reads] for i in taken]
+            made = _transformed(k, given, sign)
             made = [made[0], *(_times(k, z, root(j, p.iv, width)) for j, z in enumerate(made[1:], 1))]
             for start in range(0, first, width):
                 parts = [transpose(k, [z[part] for z in made[start : start + width]]) for part in range(2)]
@@ -80,20 +114,27 @@ def transform(
             with k.for_(0, m) as p:
                 turn = [root(first, p.iv * (j * s // first)) for j in range(1, radix)] if m > 1 else []
                 with k.for_(0, s, width) as q:
-                    places = [base + (q.iv + (p.iv + i * m) * s) * tile for i in range(radix)]
-                    given = [[k.load(part, place, width * tile) for part in source] for place in places]
+                    given = [kept(source, q.iv + (p.iv + i * m) * s, width * tile) for i in range(radix)]
                     made = _transformed(k, given, sign)
                     for j, z in enumerate(made):
                         if m > 1:
                             put(to, q.iv + (p.iv * radix + j) * s, _times(k, z, turn[j - 1]) if j else z)
                         else:
-                            give(q.iv + j * s, z)
+                            (partial(put, to) if across else give)(q.iv + j * s, z)
                     if m == 1 and node.attrs["around"]:
                         with k.if_(q.iv == 0):
-                            give(k.const(n, "index"), made[0] if tile > 1 else [k.lane(part, 0) for part in made[0]])
+                            again = [*made[0]] if tile > 1 else [k.lane(part, 0) for part in made[0]]
+                            (partial(put, to) if across else give)(k.const(n, "index"), again)
             s *= radix
-    args = *(f"in{i}" for i in range(len(sources))), *(f"out{i}" for i in sinks), *range(4)
-    return Steps([Step(name, k.finish(), args, *size)], [items * n * tile * nbytes] * 4)
+        if across:
+            with k.for_(0, points, tile) as c:
+                column = at_most(k, c.iv, points - tile, points, tile)
+                block = [kept(to, column + j, tile) for j in range(tile)]
+                vectors = (transpose(k, [z[part] for z in block]) for part in range(2))
+                for place, *pair in zip(places, *vectors, strict=True):
+                    write([*place, column], pair, along)
+    args = *(f"in{i}" for i in range(len(sources))), "out0", *range(4)
+    return Steps([Step(name, k.finish(), args, *size)], [items * room * BY_NAME[dtype].bytes] * 4)
 
 
 def _transformed(k: Builder, x: Sequence[Any], sign: float) -> list[Any]:

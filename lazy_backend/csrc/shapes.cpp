@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/MetaFunctions.h>
 #include <ATen/TensorIterator.h>
+#include <ATen/WrapDimUtils.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -163,6 +164,63 @@ at::Tensor nll_loss_backward(const at::Tensor& gradient, const at::Tensor& self,
   return at::empty_like(self);
 }
 
+// As eager's CPU lays out a transform of the last ones of `dims`, which torch's reference knows of CUDA only: from the
+// outermost to the innermost what is not transformed, then what is, each as the input has it.
+at::Tensor spectrum(const at::Tensor& self, at::DimVector sizes, at::DimVector dims, size_t sorted, at::ScalarType dtype) {
+  const auto outer = [&](int64_t a, int64_t b) { return self.stride(a) > self.stride(b); };
+  std::stable_sort(dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(sorted), outer);
+  at::DimVector order;
+  for (int64_t d = 0; d < self.dim(); ++d) {
+    if (std::ranges::find(dims, d) == dims.end()) order.push_back(d);
+  }
+  std::stable_sort(order.begin(), order.end(), outer);
+  order.append(dims.begin(), dims.end());
+  at::DimVector strides(sizes.size());
+  int64_t stride = 1;
+  for (auto d = order.rbegin(); d != order.rend(); ++d) {
+    strides[static_cast<size_t>(*d)] = stride;
+    stride *= std::max<int64_t>(sizes[static_cast<size_t>(*d)], 1);
+  }
+  return at::empty_strided(sizes, strides, self.options().dtype(dtype));
+}
+
+at::DimVector known_dims(const at::Tensor& self, at::IntArrayRef dim) {
+  at::DimVector dims(dim.begin(), dim.end());
+  for (auto& d : dims) d = at::maybe_wrap_dim(d, self.dim());
+  const auto real = at::toRealValueType(self.scalar_type());
+  const bool precise = real == at::kFloat || real == at::kDouble;
+  TORCH_CHECK_NOT_IMPLEMENTED(precise && !dims.empty() && self.numel(), "the Meta kernel says what is wrong");
+  return dims;
+}
+
+at::Tensor fft_c2c(const at::Tensor& self, c10::SymIntArrayRef dim, int64_t, bool) {
+  const auto dims = known_dims(self, C10_AS_INTARRAYREF_SLOW(dim));
+  TORCH_CHECK_NOT_IMPLEMENTED(self.is_complex(), "the Meta kernel says what is wrong");
+  return spectrum(self, at::DimVector(self.sizes()), dims, dims.size(), self.scalar_type());
+}
+
+at::Tensor fft_r2c(const at::Tensor& self, at::IntArrayRef dim, int64_t, bool onesided) {
+  const auto dims = known_dims(self, dim);
+  TORCH_CHECK_NOT_IMPLEMENTED(self.is_floating_point(), "the Meta kernel says what is wrong");
+  at::DimVector sizes(self.sizes());
+  auto& last = sizes[static_cast<size_t>(dims.back())];
+  if (onesided) last = last / 2 + 1;
+  return spectrum(self, sizes, dims, dims.size() - 1, at::toComplexType(self.scalar_type()));
+}
+
+at::Tensor fft_c2r(const at::Tensor& self, at::IntArrayRef dim, int64_t, c10::SymInt size) {
+  auto dims = known_dims(self, dim);
+  TORCH_CHECK_NOT_IMPLEMENTED(self.is_complex() && size > 0, "the Meta kernel says what is wrong");
+  at::DimVector sizes(self.sizes());
+  auto input = self;
+  if (dims.size() > 1) {
+    const at::DimVector others(dims.begin(), dims.end() - 1);
+    input = spectrum(self, sizes, others, others.size(), self.scalar_type());
+  }
+  sizes[static_cast<size_t>(dims.back())] = size.expect_int();
+  return spectrum(input, sizes, {dims.back()}, 1, at::toRealValueType(self.scalar_type()));
+}
+
 template <class Signature>
 Shape shape(Signature* function, bool any_dtype) {
   return {c10::KernelFunction::makeFromUnboxedRuntimeFunction(function), any_dtype};
@@ -213,6 +271,7 @@ std::unordered_map<std::string, Shape> table() {
   // Of which the references take 1 to 2 ms when they run for the first time. benchmarks: first_steps, warm.
   ROW(native_layer_norm, layer_norm, false) ROW(native_layer_norm_backward, layer_norm_backward, false)
   ROW(nll_loss_forward, nll_loss, true) ROW(nll_loss_backward, nll_loss_backward, true)
+  ROW(_fft_c2c, fft_c2c, true) ROW(_fft_r2c, fft_r2c, true) ROW(_fft_c2r, fft_c2r, true)
 #undef ANY
 #undef FLOATING
 #undef ROW

@@ -19,19 +19,23 @@ from ops_core.lowering.registry import COMPLEX_RULES, Complex, NotLowerable, rul
 
 # a length is transformed by one product up to DIRECT points; a larger prime factor up to LONGEST_PRIME
 DIRECT, LONGEST_PRIME = 64, 2048
-# radices of the composite's passes: the first as large as a vector, since its square has to divide the length
-FIRST, LATER = (16, 8, 4), (8, 4, 2, 3, 5, 7, 11, 13)
+# the shortest fast transform
+SHORTEST = 16
+# radices of the composite's passes
+RADICES = (16, 8, 4, 2, 3, 5, 7, 11, 13)
 
 
 def radices(n: int) -> tuple[int, ...]:
-    """The radices of a fast transform of n points, at least two; none where n has not the factors for it."""
-    found = [f for f in FIRST if n % (f * f) == 0][:1]
-    rest = n // found[0] if found else 0
-    for radix in LATER:
-        while rest and rest % radix == 0:
+    """The radices of a fast transform of n points, at least two; none where n has not the factors for it.
+
+    Where that is possible the square of the first, which is 16 or less, divides n: rows are vectors then."""
+    found = [f for f in RADICES[:3] if n % (f * f) == 0][:1]
+    rest = n // found[0] if found else n
+    for radix in RADICES[1 if found else 0 :]:
+        while rest % radix == 0:
             found.append(radix)
             rest //= radix
-    return tuple(found) if rest == 1 else ()
+    return tuple(found) if rest == 1 and len(found) > 1 and n >= SHORTEST else ()
 
 
 def _roots(rows: int, columns: int, n: int, sign: float, dtype: str) -> Complex:
