@@ -70,11 +70,13 @@ struct cl_buffer_region { size_t origin, size; };
 
 constexpr cl_ulong CL_QUEUE_PROPERTIES = 0x1093;
 constexpr cl_bitfield CL_QUEUE_PROFILING_ENABLE = 1 << 1;
+constexpr cl_bitfield CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL = 1u << 31;  // cl_intel_exec_by_local_thread
 constexpr cl_uint CL_PROGRAM_BINARY_SIZES = 0x1165;
 constexpr cl_uint CL_PROGRAM_BINARIES = 0x1166;
 constexpr cl_uint CL_PROGRAM_BUILD_LOG = 0x1183;
 constexpr cl_uint CL_EVENT_COMMAND_EXECUTION_STATUS = 0x11D3;
 constexpr cl_int CL_COMPLETE = 0;
+constexpr cl_uint CL_PROFILING_COMMAND_START = 0x1282;
 constexpr cl_uint CL_PROFILING_COMMAND_END = 0x1283;
 
 // name, result, parameters: one line a function, loaded by name from the ICD loader.
