@@ -344,6 +344,7 @@ void run_on_host(OpEntry& op, torch::jit::Stack* stack) {
   }
   call_cpu(op, &host);
   for (Buffer* buffer : written) images.write_back(buffer);
+  if (op.counts) count_writes((*stack)[base].toTensorVector());
 
   // A written argument that the op returned is that argument; a view of one is a view of it; the rest is new.
   const auto wrap = [&](const at::Tensor& t, const c10::IValue* target) -> at::Tensor {

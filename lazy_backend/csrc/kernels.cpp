@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/native/ForeachUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_to_copy_native.h>
@@ -174,6 +175,22 @@ void record_structured_faces() {
 // nn.TransformerEncoder asks before it makes a nested tensor of a padded batch; "no" keeps the batch dense.
 bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
 
+// torch's own asks a stub that only its devices fill.
+at::Tensor& conj_physical_(at::Tensor& self) { return self.is_complex() ? self.copy_(at::conj_physical(self)) : self; }
+
+// A tensor of numbers, one for each in the lists: they are read, as eager reads them.
+std::vector<c10::Scalar> listed(const at::Tensor& scalars, at::TensorList lists) {
+  return at::native::convert_tensor_to_scalar_list(scalars.cpu(), static_cast<int64_t>(lists.size()));
+}
+template <class Op>
+std::vector<at::Tensor> scaled_each(at::TensorList self, at::TensorList a, at::TensorList b, const at::Tensor& scalars) {
+  return Op::call(self, a, b, listed(scalars, self));
+}
+template <class Op>
+void scale_each(at::TensorList self, at::TensorList a, at::TensorList b, const at::Tensor& scalars) {
+  Op::call(self, a, b, listed(scalars, self));
+}
+
 template <const char* kind>
 void refuse_boxed(const c10::OperatorHandle&, torch::jit::Stack*) {
   refuse_layout(kind);
@@ -242,6 +259,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(nested_tensor_from_mask_left_aligned));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+  m.impl("conj_physical_", TORCH_FN(conj_physical_));
+  m.impl("_foreach_addcmul.Tensor", TORCH_FN(scaled_each<at::_ops::_foreach_addcmul_ScalarList>));
+  m.impl("_foreach_addcdiv.Tensor", TORCH_FN(scaled_each<at::_ops::_foreach_addcdiv_ScalarList>));
+  m.impl("_foreach_addcmul_.Tensor", TORCH_FN(scale_each<at::_ops::_foreach_addcmul__ScalarList>));
+  m.impl("_foreach_addcdiv_.Tensor", TORCH_FN(scale_each<at::_ops::_foreach_addcdiv__ScalarList>));
 }
 
 }  // namespace lazy

@@ -71,6 +71,8 @@ OpEntry* make_entry(const c10::OperatorHandle& op) {
     entry->awaited |= entry->name.rfind(iterating, 0) == 0;
   for (const char* indexing : {"aten.index", "aten._index_put", "aten._unsafe_index"})
     entry->host_indices |= entry->name.rfind(indexing, 0) == 0;
+  const auto* first = schema.arguments().empty() ? nullptr : schema.arguments()[0].alias_info();
+  entry->counts = first && first->isWrite() && entry->name.rfind("aten._foreach_", 0) == 0;
   for (const auto& argument : schema.arguments())
     entry->mutates |= argument.alias_info() && argument.alias_info()->isWrite();
   return entry;

@@ -34,6 +34,7 @@ struct OpEntry {
   bool contracts = false;          // a product, a convolution or attention
   bool divides = false;            // with a remainder: of integers by zero, eager raises
   bool awaited = false;            // iterates, and raises what scripts catch where it does not converge: at the call
+  bool counts = false;             // autograd does not count as written the lists that it writes
   bool host_indices = false;       // its index tensors may live on the host, as on every accelerator
 };
 
@@ -47,6 +48,9 @@ void mark_host(const std::string& name);
 // The boxed kernels.
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 void run_on_host(OpEntry& entry, torch::jit::Stack* stack);  // the CPU fallback: waits, runs, wraps
+
+// Counts each tensor of a list that was written: autograd then knows that what it saved has changed.
+void count_writes(const at::TensorList& list);
 
 // What an op gave; nothing in place of an argument that it returns.
 using Results = c10::SmallVector<c10::IValue, 4>;

@@ -165,13 +165,17 @@ const std::shared_ptr<MetaEntry>& lookup(const OpEntry& op, const Call& call, Ha
   return mine = entry;
 }
 
-// In-place and out= faces: an out tensor of another shape is resized as eager does.
+// In-place and out= faces: an out tensor of another shape is resized as eager does, what is changed in place is not.
 void check_written(const OpEntry& op, const MetaEntry& meta, const c10::IValue* args, bool& resized) {
   for (const auto& out : meta.outs) {
     if (out.alias < 0 || out.undefined || !args[out.alias].isTensor()) continue;
     const auto& target = args[out.alias].toTensor();
-    at::assert_no_internal_overlap(target);
+    if (!op.fills) at::assert_no_internal_overlap(target);  // one number has no order
     if (!target.sizes().equals(out.sizes)) {
+      if (!op.handle.schema().arguments()[static_cast<size_t>(out.alias)].kwarg_only()) raise_as_eager(op, args, nullptr);
+      for (size_t i = 0; op.pointwise && i < static_cast<size_t>(out.alias); ++i)  // in place by way of out=
+        TORCH_CHECK(!args[i].isTensor() || !args[i].toTensor().is_same(target), "output with shape ", target.sizes(),
+                    " doesn't match the broadcast shape ", c10::IntArrayRef(out.sizes));
       at::native::resize_output(target, out.sizes);
       if (!out.strides.empty() && !target.strides().equals(out.strides) && target.is_contiguous())
         target.unsafeGetTensorImpl()->set_sizes_and_strides(out.sizes, out.strides);
@@ -404,7 +408,13 @@ bool record_node(OpEntry& op, c10::IValue* args, Results& results) {
   }
   keys.code.mix(call.code, hashed);  // what follows from the arguments, but for its sizes
   append(op, call.device, call.code, call.dims, call.slots, call.scalars, keys);
+  if (op.counts) count_writes(args[0].toTensorVector());
   return true;
+}
+
+void count_writes(const at::TensorList& list) {
+  for (const auto& t : list)
+    if (!t.is_inference()) t.unsafeGetTensorImpl()->bump_version();
 }
 
 }  // namespace lazy

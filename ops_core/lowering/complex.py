@@ -456,6 +456,8 @@ def _pow(self, exponent):
     a = pair(self, part)
     if not isinstance(exponent, (Arr, Complex)) and exponent in (2, 0.5):
         return multiply(a, a) if exponent == 2 else csqrt(a)
+    if not isinstance(exponent, (Arr, Complex)) and exponent == 0:
+        return Complex(A.full_like(a.re, 1), A.full_like(a.im, 0))
     b = pair(exponent, part)
     out = cexp(multiply(b, clog(a)))
     nothing = a.re.eq(0.0) & a.im.eq(0.0)

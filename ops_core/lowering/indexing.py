@@ -186,7 +186,9 @@ def _index_copy(self, dim, index, source):
 @rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def _index_fill(self, dim, index, value):
     fill = value.to(self.dtype) if isinstance(value, Arr) else A.full((), value, self.dtype)
-    return _along(self, dim, index, fill, "set", "index")
+    d = self.dim(dim) if self.ndim else 0
+    size = self.shape[d] if self.ndim else 1
+    return _along(self, dim, checked(index, size, "index", d, negative=True), fill, "set", "index")
 
 
 @rule("index_reduce")

@@ -74,7 +74,12 @@ def constant(shape: Any, value: Any, dtype: torch.dtype) -> Any:
 
 
 def _real_constant(shape: tuple[int, ...], value: Any, dtype: str) -> Arr:
-    return value.to(dtype).expand(*shape) if isinstance(value, Arr) else A.full(shape, value, dtype)
+    if not isinstance(value, Arr):
+        return A.full(shape, value, dtype)
+    # A 0-dim tensor of a run-time scalar is no number any more: it promotes as a tensor does.
+    number = shape or value.dtype != dtype
+    tensor = value.to(dtype) if number else A.emit("map", (value,), (), dtype, fn="convert", to=dtype)
+    return tensor.expand(*shape)
 
 
 def _dtype_like(x: Any, dtype: torch.dtype | None) -> torch.dtype:

@@ -88,8 +88,12 @@ def _uniform(self, seed, offset, from_=0, to=1):
     dtype = opmath(self.dtype)
     low, high = _in(from_, dtype), _in(to, dtype)
     span = high - low
-    u = uniform(self.shape, seed, offset, dtype)
-    return (u * span + low).to(self.dtype)
+    u = _below_one(uniform(self.shape, seed, offset, dtype), self.dtype)
+    drawn = (u.to(dtype) * span + low).to(self.dtype)
+    end = high.to(self.dtype) if isinstance(high, Arr) else A.full((), high, self.dtype)
+    first = low.to(self.dtype) if isinstance(low, Arr) else A.full((), low, self.dtype)
+    # A sum that was rounded to the end counts as the beginning, as on torch's other accelerators.
+    return where(drawn >= end, first, drawn)
 
 
 @rule("normal_functional")
@@ -132,7 +136,10 @@ def randint(shape: Any, low: int | Arr, high: int | Arr, seed: Arr, offset: Arr)
     bits = A.rand_bits(tuple(shape), seed, offset).to("i64")
     span = high - low
     if isinstance(span, int) and span > 2**31:  # wider than the product can hold: spread the bits
-        return (A.map_("remainder", (bits << 31) ^ bits, span) if span < 2**63 else (bits << 31) ^ bits) + low
+        if span > 2**63:  # of both signs
+            return ((bits << 32) ^ bits) + low
+        spread = (bits << 31) ^ bits
+        return (spread if span == 2**63 else A.map_("remainder", spread, span)) + low
     return ((bits * span) >> 32) + low
 
 

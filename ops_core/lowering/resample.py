@@ -213,7 +213,8 @@ def _unnormalise(x: Arr, size: int, align: bool, rank: int) -> tuple[Arr, float]
 def _clip(x: Arr, size: int) -> tuple[Arr, Arr]:
     top = real(size - 1)
     inside = (x > 0.0) & (x < top)
-    return A.map_("minimum", A.map_("maximum", x, 0.0), top), inside.to(x.dtype)
+    # not maximum, which would leave NaN: eager takes the first pixel for it
+    return A.map_("minimum", where(x > 0.0, x, 0.0), top), inside.to(x.dtype)
 
 
 def _reflect(x: Arr, low: float, high: float) -> tuple[Arr, Arr]:
@@ -273,7 +274,8 @@ class _Sampler:
         taps: list[tuple[Arr, Arr, Arr | None]] = []
         for k in range(-1, 3):
             position, _ = _padded(base + float(k), self.sizes[d], self.padding, self.align)
-            taps.append((position, cubic(f - float(k), -0.75), _cubic_slope(f - float(k), -0.75)))
+            weight = cubic(f - float(k), -0.75) + f * 0.0  # NaN of NaN, where `cubic` has 0
+            taps.append((position, weight, _cubic_slope(f - float(k), -0.75)))
         return taps
 
     def taps(self) -> Any:
@@ -324,7 +326,8 @@ def _grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     pixels = input.to(dtype).reshape(s.n, s.c, -1).permute(0, 2, 1)
     total: Arr | None = None
     for flat, inside, weights, _ in s.taps():
-        weight = where(inside, _product(weights), 0.0).unsqueeze(-1)
+        weight = _product(weights)
+        weight = where(inside, weight, weight * 0.0).unsqueeze(-1)  # NaN and infinite points have NaN, as in eager
         part = pixels.index([s.batch(), flat]) * weight
         total = part if total is None else total + part
     assert total is not None

@@ -32,6 +32,48 @@ def test_a_saved_tensor_that_was_overwritten_is_an_error_in_backward(device):
         z.sum().backward()
 
 
+@pytest.mark.parametrize("tensor", [False, True])
+def test_lists_that_are_written_count_it(device, tensor):
+    """so that a step of an optimizer between a forward and its backward pass is an error, as in eager"""
+    xs = [torch.full((n,), 2.0, device=device) for n in (2, 3)]
+    torch._foreach_add_(xs, 1.0)
+    torch._foreach_zero_(xs)
+    torch._foreach_copy_(xs, [x + 1 for x in xs])
+    scalars = torch.tensor([1.0, 2.0])
+    torch._foreach_addcmul_(xs, xs, xs, scalars if tensor else scalars.tolist())
+    assert [x._version for x in xs] == [4, 4]
+    assert [x.tolist() for x in xs] == [[2.0] * 2, [3.0] * 3]
+    w = torch.ones(3, device=device, requires_grad=True)
+    y = (w * w).sum()
+    with torch.no_grad():
+        torch._foreach_mul_([w], 10.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+@pytest.mark.parametrize("op", ["pow_", "eq_", "clamp_min_", "remainder_", "hypot_", "logical_or_", "add_"])
+def test_what_is_changed_in_place_keeps_its_size(device, op):
+    x, other = torch.full((1,), 2.0, device=device), torch.arange(3.0, device=device)
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        getattr(x, op)(other + 1)
+    assert x.tolist() == [2.0]
+
+
+def test_one_number_fills_what_is_expanded(agrees):
+    def program(device):
+        x = torch.arange(6.0).reshape(3, 2, 1).to(device)
+        x.expand(3, 2, 4)[1].fill_(9)
+        x.expand(3, 2, 4)[2, 0].zero_()
+        return x
+
+    agrees(program)
+
+
+def test_conjugates_in_place(agrees):
+    x = torch.randn(3, dtype=torch.complex64)
+    agrees(lambda device: (x.to(device).conj_physical_(), x.real.to(device).conj_physical_()))
+
+
 def test_a_leaf_that_requires_grad_is_not_written(device):
     x = torch.ones(3, device=device, requires_grad=True)
     with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
@@ -137,6 +179,16 @@ def test_indexed_writes(agrees):
         x[..., None, 0] += 3
         x.index_put_((torch.tensor([0, 0]).to(device),), torch.ones(2, 5).to(device), accumulate=True)
         return x
+
+    agrees(program)
+
+
+def test_index_fill_counts_from_the_end(agrees):
+    x = torch.arange(12.0).reshape(3, 4)
+
+    def program(device):
+        at = torch.tensor([-1, 0], device=device)
+        return x.to(device).index_fill(1, at, 7.0), x.to(device).index_fill_(0, at, torch.tensor(5.0, device=device))
 
     agrees(program)
 

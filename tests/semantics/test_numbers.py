@@ -438,3 +438,36 @@ def test_slopes_at_the_corners_of_a_hardswish(agrees):
         return x.grad
 
     agrees(slopes)
+
+
+def test_a_number_that_became_a_tensor_promotes_as_one(agrees):
+    """a 0-dim tensor of doubles, or of int64, that was made of a Python number"""
+    x = torch.arange(4.0, dtype=torch.float64)
+
+    def program(device):
+        third = torch.scalar_tensor(0.3, dtype=torch.float64, device=device)
+        large = torch.full((), 2**40, dtype=torch.int64, device=device)
+        small = torch.full((), 3, dtype=torch.int32, device=device)
+        return x.to(device).quantile(0.3), third * 3, third.to(torch.float64) + 1, large + small, small * large
+
+    agrees(program, rtol=0, atol=0)
+
+
+def test_complex_numbers_over_zero_and_to_the_power_of_zero(agrees):
+    z, zero = torch.tensor([1 + 1j, 2 - 1j, 0j, -1 + 0j]), torch.zeros(4, dtype=torch.complex64)
+    endless = torch.tensor([complex(1, INF), complex(NAN, 0), 0j])
+    agrees(lambda device: (z.to(device) / zero.to(device), z.to(device) / 0, endless.to(device).pow(0)))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_points_of_a_grid_that_are_no_numbers(agrees, mode, padding):
+    image = torch.arange(1.0, 13.0).reshape(1, 1, 3, 4)
+    grid = torch.full((1, 1, 4, 2), 0.3)
+    grid[0, 0, 0], grid[0, 0, 1, 0], grid[0, 0, 2, 1] = NAN, NAN, NAN
+
+    def program(device):
+        sample = torch.nn.functional.grid_sample
+        return sample(image.to(device), grid.to(device), mode=mode, padding_mode=padding, align_corners=False)
+
+    agrees(program)

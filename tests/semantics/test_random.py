@@ -67,6 +67,29 @@ def test_values_stay_in_their_range(device):
     assert sorted(r.unique().tolist()) == [-3, -2, -1, 0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
+def test_the_end_of_a_range_is_not_in_it(device, dtype):
+    """also where what is drawn is rounded: every number below it that has few bits is near it"""
+    assert torch.rand(N, dtype=dtype, device=device).max().item() < 1
+    assert torch.rand(N, device=device).to(dtype).float().mean().item() == pytest.approx(0.5, abs=0.01)
+    x = torch.empty(N, dtype=dtype, device=device).uniform_(2, 4)
+    assert x.min().item() >= 2 and x.max().item() < 4
+    end = 1 + torch.finfo(dtype).eps * 4
+    assert torch.empty(N, dtype=dtype, device=device).uniform_(1, end).max().item() < end
+    assert torch.empty(3, dtype=dtype, device=device).uniform_(3, 3).tolist() == [3, 3, 3]
+
+
+def test_integers_of_all_64_bits_have_both_signs(device):
+    lowest = -(2**63)
+    for x in (
+        torch.randint(lowest, 2**63 - 1, (N,), device=device),
+        torch.empty(N, dtype=torch.int64, device=device).random_(lowest, None),
+    ):
+        assert (x > 0).float().mean().item() == pytest.approx(0.5, abs=0.02)
+        assert x.max().item() > 2**62 and x.min().item() < -(2**62)
+    assert torch.empty(N, dtype=torch.int64, device=device).random_().min().item() >= 0
+
+
 def test_randperm_is_a_permutation(device):
     p = torch.randperm(1000, device=device)
     assert torch.equal(p.sort().values.cpu(), torch.arange(1000)) and p.tolist() != list(range(1000))
