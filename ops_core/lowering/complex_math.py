@@ -48,6 +48,17 @@ def clog(x: Complex) -> Complex:
     return Complex(A.map_("log", modulus(x)), A.map_("atan2", x.im, x.re))
 
 
+def clog1p(x: Complex) -> Complex:
+    """log(1 + x), also of small numbers: |1 + x|^2 - 1 = re (2 + re) + im^2."""
+    y = one_plus(x)
+    near = A.map_("log1p", x.re * (x.re + 2.0) + x.im * x.im) * 0.5
+    return Complex(where(_small(x), near, A.map_("log", modulus(y))), A.map_("atan2", y.im, y.re))
+
+
+def _small(x: Complex) -> Arr:
+    return (A.map_("abs", x.re) < 0.5) & (A.map_("abs", x.im) < 0.5)
+
+
 def csqrt(x: Complex) -> Complex:
     """Principal square root."""
     m = modulus(x)
@@ -106,11 +117,13 @@ def tanh(x: Complex) -> Complex:
 
 
 def asinh(x: Complex) -> Complex:
-    """log(x + sqrt(x^2 + 1)) on the right half plane, odd."""
+    """log(x + root), root = sqrt(x^2 + 1), on the right half plane, odd; root - 1 = x^2 / (root + 1)."""
     flip = x.re < 0.0
     y = Complex(where(flip, -x.re, x.re), where(flip, -x.im, x.im))
     root = multiply(csqrt(Complex(y.re, y.im + 1.0)), csqrt(Complex(y.re, y.im - 1.0)))
-    out = clog(Complex(y.re + root.re, y.im + root.im))
+    out, rest = clog(Complex(y.re + root.re, y.im + root.im)), divide(multiply(y, y), one_plus(root))
+    near, small = clog1p(Complex(y.re + rest.re, y.im + rest.im)), _small(y)
+    out = Complex(where(small, near.re, out.re), where(small, near.im, out.im))
     return Complex(where(flip, -out.re, out.re), where(flip, -out.im, out.im))
 
 
@@ -122,7 +135,7 @@ def acosh(x: Complex) -> Complex:
 
 def atanh(x: Complex) -> Complex:
     """Inverse hyperbolic tangent."""
-    a, b = clog(one_plus(x)), clog(one_minus(x))
+    a, b = clog1p(x), clog1p(Complex(-x.re, -x.im))
     return Complex((a.re - b.re) * 0.5, (a.im - b.im) * 0.5)
 
 

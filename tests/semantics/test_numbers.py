@@ -471,3 +471,11 @@ def test_points_of_a_grid_that_are_no_numbers(agrees, mode, padding):
         return sample(image.to(device), grid.to(device), mode=mode, padding_mode=padding, align_corners=False)
 
     agrees(program)
+
+
+@pytest.mark.parametrize("op", ["log1p", "asinh", "asin", "atan", "atanh"])
+def test_small_complex_numbers_keep_their_digits(device, op):
+    z = torch.tensor([0j, 1e-6 + 1e-6j, -1e-9j, 2e-20 - 1e-21j, 0.01 + 0.2j, -0.4 - 0.3j], dtype=torch.complex64)
+    exact = getattr(torch, op)(z.to(torch.complex128))
+    result = getattr(torch, op)(z.to(device)).cpu().to(torch.complex128)
+    torch.testing.assert_close(torch.view_as_real(result), torch.view_as_real(exact), rtol=2e-6, atol=1e-30)
