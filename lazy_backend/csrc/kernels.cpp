@@ -49,8 +49,11 @@ at::Tensor empty(at::IntArrayRef sizes, std::optional<c10::ScalarType> dtype, st
   at::detail::check_size_nonnegative(sizes);
   const auto memory_format = format.value_or(c10::MemoryFormat::Contiguous);
   std::vector<int64_t> strides = contiguous(sizes);
-  if (memory_format == c10::MemoryFormat::ChannelsLast) strides = c10::get_channels_last_strides_2d(sizes);
-  if (memory_format == c10::MemoryFormat::ChannelsLast3d) strides = c10::get_channels_last_strides_3d(sizes);
+  const bool last = memory_format == c10::MemoryFormat::ChannelsLast, last_3d = memory_format == c10::MemoryFormat::ChannelsLast3d;
+  TORCH_CHECK(!last || sizes.size() == 4, "required rank 4 tensor to use channels_last format");
+  TORCH_CHECK(!last_3d || sizes.size() == 5, "required rank 5 tensor to use channels_last_3d format");
+  if (last) strides = c10::get_channels_last_strides_2d(sizes);
+  if (last_3d) strides = c10::get_channels_last_strides_3d(sizes);
   return empty_strided(sizes, strides, dtype, layout, device, pinned);
 }
 
