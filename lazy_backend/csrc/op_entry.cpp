@@ -40,7 +40,7 @@ Overlap overlap_of(const std::string& name) {
       "aten.scatter_.value", "aten.scatter_.reduce", "aten.scatter_add_.default", "aten.scatter_reduce_.two",
       "aten.index_select.out", "aten.take.out", "aten.index.Tensor_out"};
   static const std::unordered_set<std::string> whole = {
-      "aten.masked_fill_.Scalar", "aten.masked_fill_.Tensor", "aten.where.self_out", "aten.cumsum.out", "aten.cumprod.out",
+      "aten.masked_fill_.Scalar", "aten.where.self_out", "aten.cumsum.out", "aten.cumprod.out",
       "aten.logcumsumexp.out", "aten._logcumsumexp.out", "aten.sort.values_stable"};
   return none.contains(name) ? Overlap::kNone : whole.contains(name) ? Overlap::kWhole : Overlap::kAny;
 }
@@ -74,7 +74,8 @@ OpEntry* make_entry(const c10::OperatorHandle& op) {
   entry->overlap = overlap_of(entry->name);
   for (const char* storing : {"aten.fill_.Scalar", "aten.fill.Scalar", "aten.masked_fill.Scalar", "aten.masked_fill_.Scalar",
                               "aten.index_fill.int_Scalar", "aten.index_fill_.int_Scalar", "aten.scatter.value",
-                              "aten.scatter_.value", "aten.constant_pad_nd.default"})
+                              "aten.scatter_.value", "aten.constant_pad_nd.default", "aten.clamp.default", "aten.clamp_.default",
+                              "aten.clamp_min.default", "aten.clamp_max.default"})
     entry->stores |= entry->name == storing;
   if (schema.name().rfind("aten::", 0) == 0)  // host_ops.cpp
     entry->stand_in = c10::Dispatcher::singleton().findSchema({"lazy_host::" + schema.name().substr(6), schema.overload_name()});

@@ -81,12 +81,6 @@ bool truths_or_pairs(const OpEntry& op, const c10::IValue* args) { return boolea
 
 bool no_product(const OpEntry& op, const c10::IValue* args) { return two_dtypes(op, args) || booleans(op, args); }
 
-// Of addr, whose factors may have a fraction if its operands have.
-bool wrong_factors(const OpEntry& op, const c10::IValue* args) {
-  const auto wrong = [&](const c10::IValue& v) { return is_true(v) || (v.isScalar() && !v.toScalar().isIntegral(true) && integers(op, args)); };
-  return wrong(args[3]) || wrong(args[4]);
-}
-
 bool nothing_in(const OpEntry&, const c10::IValue* args) { return args[0].toTensor().numel() == 0; }
 
 bool empty_range(const OpEntry&, const c10::IValue* args) {
@@ -179,7 +173,9 @@ bool other_diagonal(const OpEntry&, const c10::IValue* args) {  // of diagonal_s
 template <size_t Index>
 bool no_places(const OpEntry&, const c10::IValue* args) { return args[Index].toTensor().scalar_type() != at::kLong; }
 
-bool no_copy_at_places(const OpEntry& op, const c10::IValue* args) { return no_places<2>(op, args) || args[0].toTensor().scalar_type() != args[3].toTensor().scalar_type(); }
+bool no_copy_at_places(const OpEntry& op, const c10::IValue* args) {
+  return no_places<2>(op, args) || args[0].toTensor().scalar_type() != args[3].toTensor().scalar_type();
+}
 
 // Of index_add: its index may be of int32 too.
 bool nothing_added(const OpEntry& op, const c10::IValue* args) {
@@ -353,6 +349,10 @@ bool no_softmax(const OpEntry& op, const c10::IValue* args) { return dim_out_of_
 
 bool no_middle(const OpEntry& op, const c10::IValue* args) { return nothing_along(op, args) || truths_or_pairs(op, args); }
 
+bool no_middle_written(const OpEntry& op, const c10::IValue* args) {
+  return args[0].toTensor().numel() == 0 || truths_or_pairs(op, args) || other_results<at::kLong>(op, args);
+}
+
 bool no_grid(const OpEntry& op, const c10::IValue* args) { return differ<0, 1>(op, args) || no_floats(op, args); }
 
 bool no_batch_norm(const OpEntry& op, const c10::IValue* args) { return other_parameters(op, args) || no_floats(op, args); }
@@ -379,8 +379,8 @@ const std::unordered_map<std::string, Refuses>& refusals_of_all_faces() {
       {"aten.exponential", integers},            {"aten.cauchy", integers},
       {"aten.log_normal", integers},             {"aten.heaviside", differ<0, 1>},
       {"aten.fill", complex_number<1>},          {"aten.index_fill", no_fill_at_places},
-      {"aten.addr", wrong_factors},              {"aten.bernoulli", complexes},
       {"aten.histogram", asked},                 {"aten.histc", no_floats},
+      {"aten.bernoulli", complexes},
       {"aten.fmod", booleans_alone},             {"aten.remainder", booleans_alone},
       {"aten.gcd", no_integers},                 {"aten.lcm", no_integers},
       {"aten.cumsum", booleans},                 {"aten.cumprod", booleans},
@@ -420,15 +420,14 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.reflection_pad1d.default", booleans}, {"aten.reflection_pad2d.default", booleans},
       {"aten.reflection_pad3d.default", booleans},
       {"aten.median.default", truths_or_pairs}, {"aten.nanmedian.default", truths_or_pairs},
-      {"aten.median.dim", no_middle},           {"aten.nanmedian.dim", no_middle},
-      {"aten.mode.default", no_middle},         {"aten.kthvalue.default", truths_or_pairs},
-      {"aten.topk.default", truths_or_pairs},   {"aten.nansum.default", complexes},
+      {"aten.mode.default", no_middle},         {"aten.topk.default", truths_or_pairs},
+      {"aten.nansum.default", complexes},
       {"aten.select_scatter.default", other_selected}, {"aten.diagonal_scatter.default", other_diagonal},
       {"aten.searchsorted.Tensor_out", other_places}, {"aten.searchsorted.Scalar_out", other_places},
       {"aten.bucketize.Tensor_out", other_places}, {"aten.bucketize.Scalar", no_buckets},
       {"aten.searchsorted.Scalar", nothing_to_search},
-      {"aten.sort.values_stable", other_results<at::kLong>}, {"aten.kthvalue.values", other_results<at::kLong>},
-      {"aten.median.dim_values", other_results<at::kLong>}, {"aten.nanmedian.dim_values", other_results<at::kLong>},
+      {"aten.sort.values_stable", other_results<at::kLong>}, {"aten.kthvalue.values", no_middle_written},
+      {"aten.median.dim_values", no_middle_written}, {"aten.nanmedian.dim_values", no_middle_written},
       {"aten.mode.values", other_results<at::kLong>}, {"aten.frexp.Tensor_out", other_results<at::kInt>},
       {"aten.normal.Tensor_float_out", other_size_written},
       {"aten._histogramdd_from_bin_cts.default", asked}, {"aten._histogramdd_bin_edges.default", asked},
@@ -534,6 +533,7 @@ bool beyond_range(const OpEntry& op, const c10::IValue* args) {
   for (size_t i = 1; i < op.nargs; ++i) {
     if (!args[i].isScalar()) continue;
     const at::Scalar number = args[i].toScalar();
+    if (is_integral(dtype) && number.isFloatingPoint() && op.pointwise && op.name.starts_with("aten.clamp")) continue;  // promoted
     if (number.isComplex() || number.isBoolean() || number.type() == at::kUInt64) continue;
     const double value = number.toDouble();
     if (!is_integral(dtype) && !std::isfinite(value)) continue;
