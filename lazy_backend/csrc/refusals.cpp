@@ -280,6 +280,8 @@ bool complex_number(const OpEntry&, const c10::IValue* args) {
   return args[Number].isScalar() && args[Number].toScalar().isComplex() && !args[0].toTensor().is_complex();
 }
 
+bool no_masked_fill(const OpEntry& op, const c10::IValue* args) { return no_mask<1>(op, args) || complex_number<2>(op, args); }
+
 bool no_fill_at_places(const OpEntry& op, const c10::IValue* args) { return no_places<2>(op, args) || complex_number<3>(op, args); }
 
 bool no_reduction(const OpEntry& op, const c10::IValue* args) {  // of index_reduce: .., its name
@@ -369,7 +371,8 @@ bool other_result(const OpEntry& op, const c10::IValue* args) {
 // Names without the overload and without an in-place op's underscore: all of these have the same first arguments.
 const std::unordered_map<std::string, Refuses>& refusals_of_all_faces() {
   static const std::unordered_map<std::string, Refuses> table = {
-      {"aten.masked_fill", no_mask<1>},          {"aten.masked_scatter", no_mask<1>},
+      {"aten.masked_fill", no_masked_fill},       {"aten.masked_scatter", no_mask<1>},
+      {"aten.scatter", complex_number<3>},
       {"aten._index_put_impl", differ<0, 2>},
       {"aten.put", nothing_put},                 {"aten.index_copy", no_copy_at_places},
       {"aten.index_add", nothing_added},         {"aten.index_reduce", no_reduction},
@@ -379,7 +382,7 @@ const std::unordered_map<std::string, Refuses>& refusals_of_all_faces() {
       {"aten.exponential", integers},            {"aten.cauchy", integers},
       {"aten.log_normal", integers},             {"aten.heaviside", differ<0, 1>},
       {"aten.fill", complex_number<1>},          {"aten.index_fill", no_fill_at_places},
-      {"aten.histogram", asked},                 {"aten.histc", no_floats},
+      {"aten.histogram", asked},                 {"aten.histc", truths_or_pairs},
       {"aten.bernoulli", complexes},
       {"aten.fmod", booleans_alone},             {"aten.remainder", booleans_alone},
       {"aten.gcd", no_integers},                 {"aten.lcm", no_integers},

@@ -162,6 +162,8 @@ WRONG = {
     "integers added with a fraction": lambda d: torch.tensor([2], device=d).add(torch.tensor([2], device=d), alpha=1.5),
     "a complex number filled into floats": lambda d: ones(d, 2)[0].fill_(1j),
     "a complex number at an index of floats": lambda d: ones(d, 2)[0].__setitem__(0, 1j),
+    "a complex number filled under a mask": lambda d: ones(d, 2)[0].masked_fill(truths(d), 1j),
+    "a complex number scattered": lambda d: ones(d, 2)[0].scatter(0, torch.tensor([0], device=d), 1j),
     "a complex number filled at indices": lambda d: ones(d, 2)[0].index_fill(0, torch.tensor([0], device=d), 1j),
     "a remainder of truths": lambda d: torch.remainder(truths(d), truths(d)),
     "the power of truths": lambda d: torch.pow(truths(d), truths(d)),
