@@ -7,6 +7,7 @@
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_to_copy_native.h>
+#include <ATen/ops/addr_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -50,8 +51,11 @@ at::Tensor empty(at::IntArrayRef sizes, std::optional<c10::ScalarType> dtype, st
   at::detail::check_size_nonnegative(sizes);
   const auto memory_format = format.value_or(c10::MemoryFormat::Contiguous);
   std::vector<int64_t> strides = contiguous(sizes);
-  if (memory_format == c10::MemoryFormat::ChannelsLast) strides = c10::get_channels_last_strides_2d(sizes);
-  if (memory_format == c10::MemoryFormat::ChannelsLast3d) strides = c10::get_channels_last_strides_3d(sizes);
+  const bool last = memory_format == c10::MemoryFormat::ChannelsLast, last_3d = memory_format == c10::MemoryFormat::ChannelsLast3d;
+  TORCH_CHECK(!last || sizes.size() == 4, "required rank 4 tensor to use channels_last format");
+  TORCH_CHECK(!last_3d || sizes.size() == 5, "required rank 5 tensor to use channels_last_3d format");
+  if (last) strides = c10::get_channels_last_strides_2d(sizes);
+  if (last_3d) strides = c10::get_channels_last_strides_3d(sizes);
   return empty_strided(sizes, strides, dtype, layout, device, pinned);
 }
 
@@ -172,6 +176,17 @@ void record_structured_faces() {
   }
 }
 
+// torch's composite, which does not look at the factors as eager's kernel does.
+at::Tensor addr(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+  const auto dtype = c10::promoteTypes(c10::promoteTypes(self.scalar_type(), a.scalar_type()), b.scalar_type());
+  for (const auto& [factor, name] : {std::pair(beta, "beta"), std::pair(alpha, "alpha")}) {
+    TORCH_CHECK(!factor.isBoolean() || dtype == at::kBool, "Boolean ", name, " only supported for Boolean results.");
+    TORCH_CHECK(c10::isFloatingType(dtype) || c10::isComplexType(dtype) || factor.isIntegral(true), "For integral input tensors, argument ",
+                name, " must not be a floating point number.");
+  }
+  return at::native::math_addr(self, a, b, beta, alpha);
+}
+
 // nn.TransformerEncoder asks before it makes a nested tensor of a padded batch; "no" keeps the batch dense.
 bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
 
@@ -243,6 +258,7 @@ TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunctio
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_boxed<kQuantized>>()); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("addr", TORCH_FN(addr));
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
   m.impl("as_strided", TORCH_FN(as_strided));

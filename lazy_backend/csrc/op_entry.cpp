@@ -33,6 +33,18 @@ uint64_t fnv1a(const std::string& text) {
   return h;
 }
 
+Overlap overlap_of(const std::string& name) {
+  static const std::unordered_set<std::string> none = {
+      "aten.index_add_.default", "aten.index_copy_.default", "aten.index_reduce_.default", "aten.index_put_.default",
+      "aten._index_put_impl_.default", "aten.index_fill_.int_Scalar", "aten.put_.default", "aten.scatter_.src",
+      "aten.scatter_.value", "aten.scatter_.reduce", "aten.scatter_add_.default", "aten.scatter_reduce_.two",
+      "aten.index_select.out", "aten.take.out", "aten.index.Tensor_out"};
+  static const std::unordered_set<std::string> whole = {
+      "aten.masked_fill_.Scalar", "aten.where.self_out", "aten.cumsum.out", "aten.cumprod.out",
+      "aten.logcumsumexp.out", "aten._logcumsumexp.out", "aten.sort.values_stable"};
+  return none.contains(name) ? Overlap::kNone : whole.contains(name) ? Overlap::kWhole : Overlap::kAny;
+}
+
 OpEntry* make_entry(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   std::string name = schema.name();
@@ -59,6 +71,12 @@ OpEntry* make_entry(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> disjoint = {"aten.gather.out", "aten.take.out", "aten.kthvalue.values",
                                                     "aten.cat.out"};
   entry->disjoint = disjoint.count(entry->name) != 0;
+  entry->overlap = overlap_of(entry->name);
+  for (const char* storing : {"aten.fill_.Scalar", "aten.fill.Scalar", "aten.masked_fill.Scalar", "aten.masked_fill_.Scalar",
+                              "aten.index_fill.int_Scalar", "aten.index_fill_.int_Scalar", "aten.scatter.value",
+                              "aten.scatter_.value", "aten.constant_pad_nd.default", "aten.clamp.default", "aten.clamp_.default",
+                              "aten.clamp_min.default", "aten.clamp_max.default"})
+    entry->stores |= entry->name == storing;
   if (schema.name().rfind("aten::", 0) == 0)  // host_ops.cpp
     entry->stand_in = c10::Dispatcher::singleton().findSchema({"lazy_host::" + schema.name().substr(6), schema.overload_name()});
   entry->shape = shape_of(entry->name);

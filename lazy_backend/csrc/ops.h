@@ -12,6 +12,9 @@ namespace lazy {
 
 struct Shape;
 
+// Which operands of an op eager lets share memory with what it writes: all, those that are it, or none.
+enum class Overlap : uint8_t { kAny, kWhole, kNone };
+
 struct OpEntry {
   c10::OperatorHandle handle;
   std::string name;       // "aten.add.Tensor"
@@ -30,6 +33,8 @@ struct OpEntry {
   bool disjoint = false;           // eager refuses an out= that lies in the first operand
   std::optional<c10::OperatorHandle> stand_in = {};  // what the host runs for it, where torch's CPU has no such op
   const Shape* shape = nullptr;    // structured: asked in place of the Meta kernel
+  Overlap overlap = Overlap::kAny;
+  bool stores = false;             // writes a number as it is, which the dtype must hold
   bool fills = false;              // writes one number to its only tensor
   bool contracts = false;          // a product, a convolution or attention
   bool divides = false;            // with a remainder: of integers by zero, eager raises

@@ -182,10 +182,12 @@ void check_written(const OpEntry& op, const MetaEntry& meta, const c10::IValue* 
       resized = true;
     }
   }
-  if (!op.pointwise && !op.disjoint) return;
+  if (!op.pointwise && !op.disjoint && op.overlap == Overlap::kAny) return;
   for (const auto& out : meta.outs) {
     if (out.alias < 0 || !args[out.alias].isTensor()) continue;
     const auto& target = args[out.alias].toTensor();
+    if (op.overlap != Overlap::kAny) check_apart(op, target, args, out.alias);
+    if (!op.pointwise && !op.disjoint) continue;
     if (op.disjoint && args[0].isTensor()) at::assert_no_overlap(target, args[0].toTensor());
     if (op.disjoint && args[0].isTensorList())
       for (const at::Tensor& operand : args[0].toTensorVector()) at::assert_no_overlap(target, operand);
@@ -364,6 +366,7 @@ bool record_node(OpEntry& op, c10::IValue* args, Results& results) {
     }
   }
   if (op.divides && divides_by_zero(args)) raise_as_eager(op, args, nullptr);
+  if (op.stores && beyond_range(op, args)) raise_as_eager(op, args, nullptr);
   if (op.seeded) {
     if (no_distribution(op, args)) raise_as_eager(op, args, nullptr);
     const at::Generator* generator = nullptr;

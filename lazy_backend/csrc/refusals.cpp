@@ -1,8 +1,13 @@
 #include "refusals.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -63,7 +68,18 @@ bool dim_out_of_range(const OpEntry&, const c10::IValue* args) {
   return dim < -rank || dim >= rank;
 }
 
+bool is_true(const c10::IValue& v) { return v.isScalar() && v.toScalar().isBoolean(); }
+
 bool booleans_subtracted(const OpEntry& op, const c10::IValue* args) { return booleans(op, args) || true_factor(op, args); }
+
+bool booleans_subtracted_from(const OpEntry& op, const c10::IValue* args) {  // of rsub: a number too
+  return booleans_subtracted(op, args) || is_true(args[1]);
+}
+
+// Of what eager's CPU has for numbers that are ordered only.
+bool truths_or_pairs(const OpEntry& op, const c10::IValue* args) { return booleans(op, args) || complexes(op, args); }
+
+bool no_product(const OpEntry& op, const c10::IValue* args) { return two_dtypes(op, args) || booleans(op, args); }
 
 bool nothing_in(const OpEntry&, const c10::IValue* args) { return args[0].toTensor().numel() == 0; }
 
@@ -130,6 +146,54 @@ bool too_narrow_among(const OpEntry&, const c10::IValue* args) {
 
 bool whole_chances(const OpEntry&, const c10::IValue* args) { return is_integral(args[1].toTensor().scalar_type()); }
 
+// Of put: self, index, source.
+bool nothing_put(const OpEntry&, const c10::IValue* args) {
+  const auto &self = args[0].toTensor(), &index = args[1].toTensor(), &source = args[2].toTensor();
+  if (self.scalar_type() != source.scalar_type() || index.scalar_type() != at::kLong) return true;
+  return index.numel() != source.numel() || (self.numel() == 0 && index.numel() != 0);
+}
+
+bool other_selected(const OpEntry&, const c10::IValue* args) {  // of select_scatter: self, source, dim
+  const auto &self = args[0].toTensor(), &source = args[1].toTensor();
+  if (self.dim() == 0) return true;
+  auto sizes = self.sizes().vec();
+  const int64_t rank = self.dim(), dim = args[2].toInt();
+  if (dim < -rank || dim >= rank) return true;
+  sizes.erase(sizes.begin() + (dim < 0 ? dim + rank : dim));
+  return !source.sizes().equals(sizes);
+}
+
+bool other_diagonal(const OpEntry&, const c10::IValue* args) {  // of diagonal_scatter: self, source, offset, two dims
+  const auto& self = args[0].toTensor();
+  if (self.dim() < 2) return true;
+  const at::Tensor meta = at::detail::empty_strided_meta(self.sizes(), self.strides(), self.scalar_type());
+  return !meta.diagonal(args[2].toInt(), args[3].toInt(), args[4].toInt()).sizes().equals(args[1].toTensor().sizes());
+}
+
+template <size_t Index>
+bool no_places(const OpEntry&, const c10::IValue* args) { return args[Index].toTensor().scalar_type() != at::kLong; }
+
+bool no_copy_at_places(const OpEntry& op, const c10::IValue* args) {
+  return no_places<2>(op, args) || args[0].toTensor().scalar_type() != args[3].toTensor().scalar_type();
+}
+
+// Of index_add: its index may be of int32 too.
+bool nothing_added(const OpEntry& op, const c10::IValue* args) {
+  const auto index = args[2].toTensor().scalar_type();
+  return other_source(op, args) || (index != at::kLong && index != at::kInt);
+}
+
+bool other_size_written(const OpEntry& op, const c10::IValue* args) {
+  return !args[0].toTensor().sizes().equals(args[op.nargs - 1].toTensor().sizes());
+}
+
+// Of results in their operand's dtype, and a second one of where they lie.
+template <c10::ScalarType Second>
+bool other_results(const OpEntry& op, const c10::IValue* args) {
+  const auto dtype = [&](size_t i) { return args[i].toTensor().scalar_type(); };
+  return dtype(op.nargs - 2) != dtype(0) || dtype(op.nargs - 1) != Second;
+}
+
 // Of a table to search, and what is looked for in it: either one row for all, or one each.
 bool no_table(const at::Tensor& table, const at::Tensor& sought) {
   if (table.dim() == 1) return false;
@@ -137,8 +201,18 @@ bool no_table(const at::Tensor& table, const at::Tensor& sought) {
   return table.dim() == 0 || table.dim() != sought.dim() || !rows(table).equals(rows(sought));
 }
 
-bool nothing_to_search(const OpEntry&, const c10::IValue* args) {
-  return args[1].isTensor() && no_table(args[0].toTensor(), args[1].toTensor());
+// table, sought, whether places are int32, whether the right one, the side by its name, an order of the table
+bool nothing_to_search(const OpEntry& op, const c10::IValue* args) {
+  if (args[1].isTensor() && no_table(args[0].toTensor(), args[1].toTensor())) return true;
+  const auto side = args[4].isString() ? args[4].toStringRef() : "";
+  if (!side.empty() && side != "right" && (side != "left" || args[3].toBool())) return true;
+  const bool ordered = args[5].isTensor() && args[5].toTensor().defined();
+  return truths_or_pairs(op, args) || (ordered && args[5].toTensor().scalar_type() != at::kLong);
+}
+
+// An out= for places.
+bool other_places(const OpEntry& op, const c10::IValue* args) {
+  return args[op.nargs - 1].toTensor().scalar_type() != (args[2].toBool() ? at::kInt : at::kLong);
 }
 
 bool no_buckets(const OpEntry&, const c10::IValue* args) { return args[1].toTensor().dim() != 1; }
@@ -172,6 +246,7 @@ bool other_parameters(const OpEntry& op, const c10::IValue* args) {
 bool padded_beyond_stride(const c10::IValue* args) {
   const auto stride = args[3].toIntVector(), dilation = args[5].toIntVector(), padding = args[7].toIntVector();
   const auto of = [](const std::vector<int64_t>& list, size_t i) { return list[std::min(i, list.size() - 1)]; };
+  if (stride.empty() || dilation.empty()) return true;
   for (size_t i = 0; i < padding.size(); ++i)
     if (padding[i] >= std::max(of(stride, i), of(dilation, i))) return true;
   return false;
@@ -179,7 +254,10 @@ bool padded_beyond_stride(const c10::IValue* args) {
 
 // input, weight, bias, stride, padding, dilation, transposed, output padding, groups
 bool no_convolution(const OpEntry& op, const c10::IValue* args) {
-  if (no_window(op, args) || two_dtypes(op, args)) return true;
+  if (no_window(op, args) || no_product(op, args)) return true;
+  const auto spatial = static_cast<size_t>(std::max<int64_t>(args[1].toTensor().dim() - 2, 1));
+  for (const size_t list : {3, 4, 5, 7})
+    if (const size_t n = args[list].toIntVector().size(); n != 1 && n != spatial) return true;
   const int64_t groups = args[8].toInt();
   if (groups <= 0 || args[1].toTensor().size(0) % groups != 0) return true;
   if (args[6].toBool() && (args[0].toTensor().size(1) != args[1].toTensor().size(0) || padded_beyond_stride(args))) return true;
@@ -192,7 +270,7 @@ bool no_convolution(const OpEntry& op, const c10::IValue* args) {
 // Of addmm: what is added, and the two matrices.
 bool no_sum_of_products(const OpEntry& op, const c10::IValue* args) {
   const auto &self = args[0].toTensor(), &a = args[1].toTensor(), &b = args[2].toTensor();
-  if (two_dtypes(op, args)) return true;
+  if (no_product(op, args)) return true;
   return a.dim() == 2 && b.dim() == 2 && !at::is_expandable_to(self.sizes(), {a.size(0), b.size(1)});
 }
 
@@ -201,6 +279,10 @@ template <size_t Number>
 bool complex_number(const OpEntry&, const c10::IValue* args) {
   return args[Number].isScalar() && args[Number].toScalar().isComplex() && !args[0].toTensor().is_complex();
 }
+
+bool no_masked_fill(const OpEntry& op, const c10::IValue* args) { return no_mask<1>(op, args) || complex_number<2>(op, args); }
+
+bool no_fill_at_places(const OpEntry& op, const c10::IValue* args) { return no_places<2>(op, args) || complex_number<3>(op, args); }
 
 bool no_reduction(const OpEntry& op, const c10::IValue* args) {  // of index_reduce: .., its name
   static const std::unordered_set<std::string> known = {"prod", "mean", "amax", "amin"};
@@ -251,6 +333,32 @@ bool whole_numbers(const OpEntry& op, const c10::IValue* args) {
   return some && all;
 }
 
+// What is in no table of pointwise ops, and that eager's CPU has for floats only, or for some integers.
+bool no_floats(const OpEntry&, const c10::IValue* args) {
+  const auto& self = args[0].toTensor();
+  return !c10::isFloatingType(self.scalar_type()) && self.numel() <= kAskedElements;
+}
+
+bool no_image(const OpEntry& op, const c10::IValue* args) {  // bytes are one
+  return no_floats(op, args) && args[0].toTensor().scalar_type() != at::kByte;
+}
+
+bool asked(const OpEntry&, const c10::IValue* args) { return args[0].toTensor().numel() <= kAskedElements; }
+
+bool no_pool(const OpEntry& op, const c10::IValue* args) { return nothing_in(op, args) || no_floats(op, args); }
+
+bool no_softmax(const OpEntry& op, const c10::IValue* args) { return dim_out_of_range<1>(op, args) || no_floats(op, args); }
+
+bool no_middle(const OpEntry& op, const c10::IValue* args) { return nothing_along(op, args) || truths_or_pairs(op, args); }
+
+bool no_middle_written(const OpEntry& op, const c10::IValue* args) {
+  return args[0].toTensor().numel() == 0 || truths_or_pairs(op, args) || other_results<at::kLong>(op, args);
+}
+
+bool no_grid(const OpEntry& op, const c10::IValue* args) { return differ<0, 1>(op, args) || no_floats(op, args); }
+
+bool no_batch_norm(const OpEntry& op, const c10::IValue* args) { return other_parameters(op, args) || no_floats(op, args); }
+
 // An out= of another dtype than the first operand's: many ops cast into it, some do not. Matrices of zeros are refused for
 // what they are.
 bool other_result(const OpEntry& op, const c10::IValue* args) {
@@ -263,16 +371,19 @@ bool other_result(const OpEntry& op, const c10::IValue* args) {
 // Names without the overload and without an in-place op's underscore: all of these have the same first arguments.
 const std::unordered_map<std::string, Refuses>& refusals_of_all_faces() {
   static const std::unordered_map<std::string, Refuses> table = {
-      {"aten.masked_fill", no_mask<1>},          {"aten.masked_scatter", no_mask<1>},
+      {"aten.masked_fill", no_masked_fill},       {"aten.masked_scatter", no_mask<1>},
+      {"aten.scatter", complex_number<3>},
       {"aten._index_put_impl", differ<0, 2>},
-      {"aten.put", differ<0, 2>},                {"aten.index_copy", differ<0, 3>},
-      {"aten.index_add", other_source},          {"aten.index_reduce", no_reduction},
+      {"aten.put", nothing_put},                 {"aten.index_copy", no_copy_at_places},
+      {"aten.index_add", nothing_added},         {"aten.index_reduce", no_reduction},
       {"aten._foreach_mul", too_narrow_among},   {"aten._foreach_add", too_narrow_among},
       {"aten._foreach_sub", too_narrow_among},   {"aten._foreach_div", too_narrow_among},
       {"aten.uniform", integers},                {"aten.normal", integers},
       {"aten.exponential", integers},            {"aten.cauchy", integers},
       {"aten.log_normal", integers},             {"aten.heaviside", differ<0, 1>},
-      {"aten.fill", complex_number<1>},          {"aten.index_fill", complex_number<3>},
+      {"aten.fill", complex_number<1>},          {"aten.index_fill", no_fill_at_places},
+      {"aten.histogram", asked},                 {"aten.histc", truths_or_pairs},
+      {"aten.bernoulli", complexes},
       {"aten.fmod", booleans_alone},             {"aten.remainder", booleans_alone},
       {"aten.gcd", no_integers},                 {"aten.lcm", no_integers},
       {"aten.cumsum", booleans},                 {"aten.cumprod", booleans},
@@ -295,10 +406,34 @@ std::string without_face(const std::string& name) {
 
 bool too_lenient(const OpEntry& op, const c10::IValue* args) {
   static const std::unordered_map<std::string, Refuses> refusals = {
-      {"aten.mm.default", two_dtypes},          {"aten.bmm.default", two_dtypes},
-      {"aten.addmm.default", no_sum_of_products}, {"aten.baddbmm.default", two_dtypes},
-      {"aten.mv.default", two_dtypes},          {"aten.dot.default", two_dtypes},
-      {"aten._softmax.default", dim_out_of_range<1>}, {"aten._log_softmax.default", dim_out_of_range<1>},
+      {"aten.mm.default", no_product},          {"aten.bmm.default", no_product},
+      {"aten.addmm.default", no_sum_of_products}, {"aten.baddbmm.default", no_product},
+      {"aten.mv.default", no_product},          {"aten.dot.default", two_dtypes},
+      {"aten._softmax.default", no_softmax},    {"aten._log_softmax.default", no_softmax},
+      {"aten._logcumsumexp.default", no_floats}, {"aten.logcumsumexp.default", no_floats},
+      {"aten._adaptive_avg_pool2d.default", no_pool}, {"aten._adaptive_avg_pool3d.default", no_pool},
+      {"aten.adaptive_max_pool2d.default", no_floats}, {"aten.adaptive_max_pool3d.default", no_floats},
+      {"aten.avg_pool2d.default", no_floats},   {"aten.avg_pool3d.default", no_floats},
+      {"aten.max_pool2d_with_indices.default", no_floats}, {"aten.max_pool3d_with_indices.default", no_floats},
+      {"aten.im2col.default", no_floats},       {"aten.mse_loss.default", complexes},
+      {"aten.upsample_nearest1d.default", no_image}, {"aten.upsample_nearest2d.default", no_image},
+      {"aten.upsample_nearest3d.default", no_image}, {"aten.upsample_linear1d.default", no_image},
+      {"aten.upsample_bilinear2d.default", no_image}, {"aten.upsample_trilinear3d.default", no_image},
+      {"aten.upsample_bicubic2d.default", no_image},
+      {"aten.reflection_pad1d.default", booleans}, {"aten.reflection_pad2d.default", booleans},
+      {"aten.reflection_pad3d.default", booleans},
+      {"aten.median.default", truths_or_pairs}, {"aten.nanmedian.default", truths_or_pairs},
+      {"aten.mode.default", no_middle},         {"aten.topk.default", truths_or_pairs},
+      {"aten.nansum.default", complexes},
+      {"aten.select_scatter.default", other_selected}, {"aten.diagonal_scatter.default", other_diagonal},
+      {"aten.searchsorted.Tensor_out", other_places}, {"aten.searchsorted.Scalar_out", other_places},
+      {"aten.bucketize.Tensor_out", other_places}, {"aten.bucketize.Scalar", no_buckets},
+      {"aten.searchsorted.Scalar", nothing_to_search},
+      {"aten.sort.values_stable", other_results<at::kLong>}, {"aten.kthvalue.values", no_middle_written},
+      {"aten.median.dim_values", no_middle_written}, {"aten.nanmedian.dim_values", no_middle_written},
+      {"aten.mode.values", other_results<at::kLong>}, {"aten.frexp.Tensor_out", other_results<at::kInt>},
+      {"aten.normal.Tensor_float_out", other_size_written},
+      {"aten._histogramdd_from_bin_cts.default", asked}, {"aten._histogramdd_bin_edges.default", asked},
       {"aten.sort.default", dim_out_of_range<1>},   {"aten.sort.stable", dim_out_of_range<2>},
       {"aten.max.default", nothing_in},         {"aten.min.default", nothing_in},
       {"aten.nll_loss_forward.default", no_classes}, {"aten.nll_loss2d_forward.default", no_classes},
@@ -308,17 +443,17 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
       {"aten.multinomial.out", other_out},
       {"aten.multilabel_margin_loss_forward.default", two_shapes},
       {"aten.where.self", no_mask<0>},           {"aten.index_select.default", no_index},
-      {"aten._cdist_forward.default", differ<0, 1>}, {"aten.linalg_cross.default", differ<0, 1>},
-      {"aten.grid_sampler_2d.default", differ<0, 1>}, {"aten.grid_sampler_3d.default", differ<0, 1>},
+      {"aten._cdist_forward.default", differ<0, 1>}, {"aten.linalg_cross.default", no_product},
+      {"aten.grid_sampler_2d.default", no_grid}, {"aten.grid_sampler_3d.default", no_grid},
       {"aten.native_layer_norm.default", other_parameters}, {"aten.native_group_norm.default", other_parameters},
-      {"aten.native_batch_norm.default", other_parameters},
+      {"aten.native_batch_norm.default", no_batch_norm},
       {"aten.max.dim", nothing_along},           {"aten.min.dim", nothing_along},
       {"aten.pow.Tensor_Scalar", negative_power_of_integers}, {"aten.pow_.Scalar", negative_power_of_integers},
       {"aten.sub.Tensor", booleans_subtracted},  {"aten.sub_.Tensor", booleans_subtracted},
       {"aten.add.Tensor", true_factor},          {"aten.add_.Tensor", true_factor},
       {"aten.searchsorted.Tensor", nothing_to_search}, {"aten.bucketize.Tensor", no_buckets},
       {"aten.smooth_l1_loss.default", negative_beta}, {"aten.bernoulli_.Tensor", whole_chances},
-      {"aten.rsub.Tensor", booleans},            {"aten.rsub.Scalar", booleans},
+      {"aten.rsub.Tensor", booleans_subtracted}, {"aten.rsub.Scalar", booleans_subtracted_from},
       {"aten.sub.out", booleans},                {"aten.relu.default", booleans},
       {"aten.relu_.default", booleans},
       {"aten.floor.default", booleans},          {"aten.ceil.default", booleans},
@@ -338,20 +473,52 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
   return asks(refusals, op.name) || asks(refusals_of_all_faces(), without_face(op.name));
 }
 
-// Whether integers are drawn up to one that the dtype does not hold: of random_(to) and random_(from, to).
+// The least and the greatest finite number of a dtype, of a complex one's parts.
+std::pair<double, double> range_of(c10::ScalarType dtype) {
+  return AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, c10::toRealValueType(dtype), "range", [] {
+    using limits = std::numeric_limits<scalar_t>;
+    return std::pair(static_cast<double>(limits::lowest()), static_cast<double>(limits::max()));
+  });
+}
+
+bool has_range(c10::ScalarType dtype) {
+  return !c10::isFloat8Type(dtype) && dtype != at::kUInt16 && dtype != at::kUInt32 && dtype != at::kUInt64 &&
+         (is_integral(dtype) || c10::isFloatingType(dtype) || dtype == at::kComplexFloat || dtype == at::kComplexDouble);
+}
+
+// Whether integers are drawn up to, or from, one that the dtype does not hold: of random_(to) and random_(from, to).
 bool beyond_dtype(const OpEntry& op, const c10::IValue* args) {
-  if (!op.name.starts_with("aten.random_.")) return false;
   const auto dtype = args[0].toTensor().scalar_type();
-  if (!is_integral(dtype) || dtype == at::kLong) return false;
-  const int bits = dtype == at::kBool ? 1 : 8 * static_cast<int>(c10::elementSize(dtype)) - c10::isSignedType(dtype);
-  return std::any_of(args + 1, args + op.nargs, [&](const c10::IValue& v) { return v.isInt() && v.toInt() - 1 >= int64_t{1} << bits; });
+  if (!has_range(dtype)) return false;
+  const auto [least, greatest] = range_of(dtype);
+  const bool starts = op.name == "aten.random_.from";
+  if (starts && static_cast<double>(args[1].toInt()) < least) return true;
+  const auto& end = args[starts ? 2 : 1];
+  return end.isInt() && ((!starts && end.toInt() <= 0) || static_cast<double>(end.toInt() - 1) > greatest);
+}
+
+bool no_uniform(const c10::IValue* args) {
+  const auto dtype = args[0].toTensor().scalar_type();
+  if (!has_range(dtype)) return false;
+  const auto [least, greatest] = range_of(dtype);
+  const double from = args[1].toScalar().toDouble(), to = args[2].toScalar().toDouble();
+  return !(least <= from && from <= to && to <= greatest && to - from <= greatest);
+}
+
+// Whether not all of so many numbers differ in the dtype of where they are written: the last argument.
+bool no_permutation(const OpEntry& op, const c10::IValue* args) {
+  const auto dtype = args[op.nargs - 1].toTensor().scalar_type();
+  const double n = static_cast<double>(args[0].toInt());
+  const double most = dtype == at::kHalf ? 2049 : dtype == at::kBFloat16 ? 257 : dtype == at::kFloat ? (1 << 24) + 1 : 0x1p53 + 1;
+  return dtype == at::kBool || n > most || (is_integral(dtype) && dtype != at::kLong && n - 1 > range_of(dtype).second);
 }
 
 bool no_distribution(const OpEntry& op, const c10::IValue* args) {
-  if (beyond_dtype(op, args)) return true;
+  if (op.name == "aten.random_.from" || op.name == "aten.random_.to") return beyond_dtype(op, args);
+  if (op.name == "aten.uniform_.default") return no_uniform(args);
+  if (op.name.starts_with("aten.randperm.") && args[op.nargs - 1].isTensor()) return no_permutation(op, args);
   using Wrong = bool (*)(double first, double second);
   static const std::unordered_map<std::string, Wrong> table = {
-      {"aten.uniform_.default", [](double from, double to) { return from > to; }},
       {"aten.exponential_.default", [](double lambda, double) { return lambda <= 0; }},
       {"aten.cauchy_.default", [](double, double sigma) { return sigma <= 0; }},
       {"aten.bernoulli_.float", [](double p, double) { return p < 0 || p > 1; }},
@@ -361,6 +528,42 @@ bool no_distribution(const OpEntry& op, const c10::IValue* args) {
   if (found == table.end()) return false;
   const auto number = [&](size_t i) { return args[i].isScalar() ? args[i].toScalar().toDouble() : 0.0; };
   return found->second(number(1), number(2));
+}
+
+bool beyond_range(const OpEntry& op, const c10::IValue* args) {
+  const auto dtype = args[0].toTensor().scalar_type();
+  if (dtype == at::kBool || !has_range(dtype)) return false;
+  for (size_t i = 1; i < op.nargs; ++i) {
+    if (!args[i].isScalar()) continue;
+    const at::Scalar number = args[i].toScalar();
+    if (is_integral(dtype) && number.isFloatingPoint() && op.pointwise && op.name.starts_with("aten.clamp")) continue;  // promoted
+    if (number.isComplex() || number.isBoolean() || number.type() == at::kUInt64) continue;
+    const double value = number.toDouble();
+    if (!is_integral(dtype) && !std::isfinite(value)) continue;
+    auto [least, greatest] = range_of(dtype);
+    if (least == 0) least = -greatest;  // bytes: eager wraps numbers below 0
+    if (!(least <= value && value <= greatest)) return true;
+  }
+  return false;
+}
+
+void check_apart(const OpEntry& op, const at::Tensor& written, const c10::IValue* args, int alias) {
+  const auto look = [&](const at::Tensor& t) {
+    if (!t.defined() || t.device() != written.device()) return;
+    if (op.overlap == Overlap::kNone) at::assert_no_overlap(written, t);
+    else at::assert_no_partial_overlap(written, t);
+  };
+  for (size_t i = 0; i < op.nargs; ++i) {
+    if (static_cast<int>(i) == alias) continue;
+    if (args[i].isTensor()) look(args[i].toTensor());
+    if (!args[i].isOptionalTensorList()) continue;
+    for (const std::optional<at::Tensor>& t : args[i].toOptionalTensorList()) {
+      if (!t) continue;
+      // A mask and one number: eager fills, where these may be part of what is filled.
+      if (t->defined() && (t->scalar_type() == at::kBool || t->scalar_type() == at::kByte)) return;
+      look(*t);
+    }
+  }
 }
 
 bool divides_by_zero(const c10::IValue* args) {

@@ -162,6 +162,8 @@ WRONG = {
     "integers added with a fraction": lambda d: torch.tensor([2], device=d).add(torch.tensor([2], device=d), alpha=1.5),
     "a complex number filled into floats": lambda d: ones(d, 2)[0].fill_(1j),
     "a complex number at an index of floats": lambda d: ones(d, 2)[0].__setitem__(0, 1j),
+    "a complex number filled under a mask": lambda d: ones(d, 2)[0].masked_fill(truths(d), 1j),
+    "a complex number scattered": lambda d: ones(d, 2)[0].scatter(0, torch.tensor([0], device=d), 1j),
     "a complex number filled at indices": lambda d: ones(d, 2)[0].index_fill(0, torch.tensor([0], device=d), 1j),
     "a remainder of truths": lambda d: torch.remainder(truths(d), truths(d)),
     "the power of truths": lambda d: torch.pow(truths(d), truths(d)),
@@ -203,7 +205,110 @@ WRONG = {
     ),
     "a part of what is written": lambda d: shifted(torch.ones(4, device=d), 1),
     "its own transpose": lambda d: (lambda x: x.copy_(x.T))(torch.ones(3, 3, device=d)),
+    "the mean over nothing, of a row": lambda d: F.adaptive_avg_pool1d(*ones(d, (3, 0)), 2),
+    "the mean over nothing, of an image": lambda d: F.adaptive_avg_pool2d(*ones(d, (2, 3, 0, 0)), 2),
+    "the mean of no channels": lambda d: F.adaptive_avg_pool3d(*ones(d, (2, 0, 4, 4, 4)), 2),
+    "the median of nothing": lambda d: ones(d, (0, 3))[0].median(0),
+    "the median of nothing but NaN": lambda d: ones(d, (0, 3))[0].nanmedian(0),
+    "the mode of nothing": lambda d: ones(d, (0, 3))[0].mode(0),
+    "the softmax of integers": lambda d: torch.tensor([1, 2], device=d).softmax(0),
+    "the logarithm of a softmax of integers": lambda d: torch.tensor([1, 2], device=d).log_softmax(0),
+    "the softmax of truths": lambda d: truths(d).softmax(0),
+    "a batch norm of integers": lambda d: F.batch_norm(torch.ones(2, 3, device=d).int(), None, None, training=True),
+    "sums of exponentials of integers": lambda d: torch.tensor([1, 2], device=d).logcumsumexp(0),
+    "the mean of truths nearby": lambda d: F.avg_pool1d(truths(d)[None, None], 2),
+    "the mean of integers nearby": lambda d: F.adaptive_avg_pool2d(torch.ones(1, 2, 2, device=d).long(), 1 + 1),
+    "the maximum of truths nearby": lambda d: F.max_pool2d(truths(d).expand(1, 1, 2, 2), 2),
+    "a grid over integers": lambda d: F.grid_sample(
+        torch.ones(1, 1, 3, 3, device=d).long(), torch.ones(1, 2, 2, 2, device=d).long(), align_corners=False
+    ),
+    "a larger image of integers": lambda d: F.interpolate(torch.ones(1, 1, 2, 2, device=d).int(), scale_factor=2),
+    "a cross product of truths": lambda d: torch.linalg.cross(*[torch.ones(3, device=d).bool()] * 2),
+    "a product of truths": lambda d: truths(d)[None] @ truths(d)[:, None],
+    "a histogram of truths": lambda d: torch.histogram(truths(d), 3),
+    "chances that are complex": lambda d: torch.bernoulli(torch.ones(2, dtype=torch.complex64, device=d)),
+    "the greatest of truths": lambda d: truths(d).topk(1),
+    "the median of truths": lambda d: truths(d).median(0),
+    "a sum of complex numbers but NaN": lambda d: torch.ones(2, dtype=torch.complex64, device=d).nansum(0),
+    "a convolution of three strides": lambda d: F.conv2d(*ones(d, (1, 3, 5, 5), (4, 3, 3, 3)), stride=(1, 1, 1)),
+    "a convolution of three paddings": lambda d: F.conv2d(*ones(d, (1, 3, 5, 5), (4, 3, 3, 3)), padding=(1, 1, 1)),
+    "a convolution of three dilations": lambda d: F.conv2d(*ones(d, (1, 3, 5, 5), (4, 3, 3, 3)), dilation=(1, 1, 1)),
+    "a convolution of two strides": lambda d: F.conv1d(*ones(d, (1, 3, 5), (4, 3, 3)), stride=(1, 1)),
+    "half of integers beside an outer product": lambda d: torch.addr(
+        *[t.long() for t in ones(d, (2, 2), 2, 2)], beta=0.5
+    ),
+    "half an outer product of integers": lambda d: torch.addr(*[t.int() for t in ones(d, (2, 2), 2, 2)], alpha=0.5),
+    "true times beside an outer product": lambda d: torch.addr(*ones(d, (2, 2), 2, 2), beta=True),
+    "more put than places": lambda d: ones(d, 6)[0].put_(torch.tensor([0, 1], device=d), *ones(d, 3)),
+    "one put into nothing": lambda d: ones(d, 0)[0].put_(torch.tensor([0], device=d), *ones(d, 1)),
+    "one put at an int32": lambda d: ones(d, 3)[0].put_(torch.tensor([0], device=d).int(), *ones(d, 1)),
+    "a row of another size scattered": lambda d: torch.select_scatter(*ones(d, (4, 4), 3), 0, 1),
+    "one for a row scattered": lambda d: torch.select_scatter(*ones(d, (4, 4), 1), 0, 1),
+    "a diagonal of another size scattered": lambda d: torch.diagonal_scatter(*ones(d, (4, 4), 3)),
+    "integers drawn below -1": lambda d: ones(d, 3)[0].random_(-1),
+    "integers drawn from below bytes": lambda d: ones(d, 3)[0].to(torch.int8).random_(-200, 3),
+    "random integers from below bytes": lambda d: torch.randint(-129, 3, (2,), dtype=torch.int8, device=d),
+    "integers drawn beyond half precision": lambda d: torch.randint(2**30, (2,), dtype=torch.half, device=d),
+    "an endless uniform range": lambda d: ones(d, 3)[0].uniform_(0, math.inf),
+    "a uniform range beyond half precision": lambda d: ones(d, 3)[0].half().uniform_(0, 1e6),
+    "a byte of 300": lambda d: torch.full((2,), 300, dtype=torch.uint8, device=d),
+    "a float beyond float32": lambda d: torch.full((2,), 1e39, device=d),
+    "a number beyond int32": lambda d: torch.full((2,), 2**40, dtype=torch.int32, device=d),
+    "a NaN among integers": lambda d: torch.ones(2, device=d).long().fill_(math.nan),
+    "a masked byte of 300": lambda d: torch.ones(2, device=d).to(torch.int8).masked_fill(truths(d), 300),
+    "a chosen byte of 300": lambda d: torch.where(truths(d), torch.ones(2, device=d).to(torch.int8), 300),
+    "a scattered byte of 300": lambda d: torch.ones(2, device=d).byte().scatter(0, torch.tensor([1], device=d), 300),
+    "a byte of 300 at an index": lambda d: (
+        torch.ones(2, device=d).byte().index_fill(0, torch.tensor([1], device=d), 300)
+    ),
+    "a padding beyond float32": lambda d: F.pad(*ones(d, 2), (1, 1), value=1e39),
+    "a bound beyond float32": lambda d: ones(d, 2)[0].clamp(max=1e39),
+    "a permutation beyond bytes": lambda d: torch.randperm(300, dtype=torch.uint8, device=d),
+    "a permutation beyond half precision": lambda d: torch.randperm(3000, dtype=torch.half, device=d),
+    "channels last of three dims": lambda d: torch.empty(3, 3, 3, memory_format=torch.channels_last, device=d),
+    "channels last of a tensor of three dims": lambda d: ones(d, (3, 3, 3))[0].contiguous(
+        memory_format=torch.channels_last
+    ),
+    "channels last of a copy of five dims": lambda d: ones(d, (1,) * 5)[0].clone(memory_format=torch.channels_last),
+    "channels of a volume last of four dims": lambda d: torch.empty_like(
+        *ones(d, (3, 3, 3, 3)), memory_format=torch.channels_last_3d
+    ),
+    "a part added to its whole": lambda d: whole(d, lambda x, i: x.index_add_(0, i, x[1:4])),
+    "a part copied to its whole": lambda d: whole(d, lambda x, i: x.index_copy_(0, i, x[1:4])),
+    "a part put into its whole": lambda d: whole(d, lambda x, i: x.index_put_((i,), x[1:4])),
+    "an index that is filled at itself": lambda d: (lambda x: x.index_fill_(0, x, 5))(torch.arange(6, device=d)),
+    "an index put at itself": lambda d: (lambda x: x.put_(x, x))(torch.arange(6, device=d)),
+    "an index scattered at itself": lambda d: (lambda x: x.scatter_(0, x, x))(torch.arange(6, device=d)),
+    "a sum scattered into itself": lambda d: (lambda x: x.scatter_add_(0, torch.arange(6, device=d), x))(
+        torch.arange(6, device=d)
+    ),
+    "a mask that is written": lambda d: (lambda x: x[1:].masked_fill_(x[:-1], True))(truths(d).repeat(3)),
+    "selected elements beside themselves": lambda d: whole(d, lambda x, i: torch.index_select(x, 0, i, out=x[:3])),
+    "a choice beside itself": lambda d: whole(d, lambda x, i: torch.where(i > 0, x[:3], x[:3] + 1, out=x[1:4])),
+    "sums beside themselves": lambda d: whole(d, lambda x, i: torch.cumsum(x[:-1], 0, out=x[1:])),
+    "products beside themselves": lambda d: whole(d, lambda x, i: torch.cumprod(x[:-1], 0, out=x[1:])),
+    "an unknown side of a table": lambda d: torch.searchsorted(*ones(d, 3, 3), side="foo"),
+    "two sides of a table": lambda d: torch.searchsorted(*ones(d, 3, 3), side="left", right=True),
+    "places in a table as int32": lambda d: torch.searchsorted(*ones(d, 3, 3), out=torch.zeros(3, device=d).int()),
+    "buckets as int32": lambda d: torch.bucketize(*ones(d, 3, 3), out=torch.zeros(3, device=d).int()),
+    "a table ordered by floats": lambda d: torch.searchsorted(*ones(d, 3, 3), sorter=torch.ones(3, device=d)),
+    "a float taken from a truth": lambda d: torch.rsub(*ones(d, 1), True),
+    "sorted into another dtype": lambda d: torch.sort(
+        *ones(d, 3), out=(ones(d, 3)[0].double(), torch.zeros(3, device=d).long())
+    ),
+    "exponents of int64": lambda d: torch.frexp(*ones(d, 3), out=(*ones(d, 3), torch.zeros(3, device=d).long())),
+    "copied at an int32": lambda d: ones(d, 3)[0].index_copy_(0, torch.tensor([0], device=d).int(), *ones(d, 1)),
+    "filled at an int32": lambda d: ones(d, 3)[0].index_fill_(0, torch.tensor([0], device=d).int(), 1.0),
+    "added at a float": lambda d: ones(d, 3)[0].index_add_(0, *ones(d, 1, 1)),
+    "a histogram the wrong way round": lambda d: torch.histogram(*ones(d, 3), 3, range=(3.0, 1.0)),
+    "a histogram of too few weights": lambda d: torch.histogram(*ones(d, 3), 3, weight=torch.ones(2, device=d)),
+    "a histogram of no bins": lambda d: torch.histogram(*ones(d, 3), 0),
+    "normal numbers of another size": lambda d: torch.normal(*ones(d, 5), 1.0, out=torch.ones(3, device=d)),
 }
+
+
+def whole(device, change):
+    return change(torch.arange(1.0, 7.0, device=device), torch.arange(3, device=device))
 
 
 def shifted(x, by):
@@ -233,6 +338,18 @@ def test_what_looks_wrong_and_is_not(device):
     assert (torch.tensor([2.0], device=device) // 0).item() == float("inf")
     assert (torch.tensor([2], device=device) / 0).item() == float("inf")
     assert (torch.ones(0, dtype=torch.int64, device=device) // 0).shape == (0,)
+    assert ones(device, (0, 3))[0].median(1).values.shape == (0,)
+    assert F.interpolate(torch.ones(1, 1, 2, 2, device=device).byte(), scale_factor=2).sum().item() == 16
+    assert torch.full((2,), -1, dtype=torch.uint8, device=device).tolist() == [255, 255]
+    assert torch.full((2,), -math.inf, device=device).tolist() == [-math.inf] * 2
+    assert torch.ones(2, device=device).to(torch.int8).clamp(max=300.5).tolist() == [1, 1]
+    assert torch.ones(2, device=device).to(torch.int8).random_(-128, 128).shape == (2,)
+    assert sorted(torch.randperm(256, dtype=torch.uint8, device=device).tolist()) == list(range(256))
+    assert whole(device, lambda x, i: x[:3].index_add_(0, i, x[3:])).tolist() == [5, 7, 9]
+    assert whole(device, lambda x, i: torch.cumsum(x, 0, out=x)).tolist() == [1, 3, 6, 10, 15, 21]
+    assert whole(device, lambda x, i: x.masked_fill_(x > 1, x[0])).tolist() == [1] * 6
+    assert whole(device, lambda x, i: x.put_(i, x.clone()[3:])).tolist() == [4, 5, 6, 4, 5, 6]
+    assert torch.addr(*ones(device, (2, 2), 2, 2), beta=0.5).tolist() == [[1.5, 1.5]] * 2
     assert shifted(torch.arange(6, device=device), 3).tolist() == [0, 1, 2, 0, 1, 2]  # apart
 
 
@@ -329,8 +446,6 @@ NUMBERS = {
     "a quotient by a 0 without dims": lambda d: torch.floor_divide(*numbers(d, [4, 4], 0)),
     "a number's quotient by 0": lambda d: 4 // torch.tensor([2, 0], device=d),
     "a remainder by 0 in place": lambda d: torch.Tensor.fmod_(*numbers(d, [4, 4], [2, 0])),
-    "the softmax of integers": lambda d: torch.tensor([1, 2], device=d).softmax(0),
-    "the logarithm of a softmax of integers": lambda d: torch.tensor([1, 2], device=d).log_softmax(0),
     "a pivot beyond the rows": lambda d: torch.lu_unpack(torch.eye(3, device=d), pivots(d, [1, 2, 100]))[0],
     "a pivot of 0": lambda d: torch.lu_unpack(torch.eye(3, device=d), pivots(d, [1, 0, 3]))[0],
     "segments longer than the data": lambda d: torch.segment_reduce(
