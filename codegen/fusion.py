@@ -38,6 +38,7 @@ from codegen.groups import (
     itemsize,
     memory_index,
     operand_space,
+    parts,
     same_view,
     space,
     usual_bytes,
@@ -369,13 +370,7 @@ class Fusion:
     def final(self, store: Node) -> bool:
         """Whether what the store writes stays, element by element, to the end of the graph."""
         repeats = any(n > 1 and s == 0 for n, s in zip(store.attrs["sizes"], store.attrs["strides"], strict=True))
-        return not repeats and all(self._elsewhere(store, other) for other in self._stores(store, earlier=False))
-
-    @staticmethod
-    def _elsewhere(store: Node, other: Node) -> bool:
-        """Whether two stores cannot meet since they take turns."""
-        a, b = (memory_index(node, identity(space(node.attrs["sizes"]))) for node in (store, other))
-        return in_turns(a, b, max(itemsize(store), itemsize(other)))
+        return not repeats and all(parts(store, other) for other in self._stores(store, earlier=False))
 
     def _check_rows(self, group: Group, again: bool, reduced: frozenset[Var] | None = None) -> None:
         """A second pass over the rows is only worth while they stay in the cache."""

@@ -155,6 +155,12 @@ def in_turns(a: Expr, b: Expr, nbytes: int) -> bool:
     return step > 0 and not varies(distance) and nbytes <= distance % step <= step - nbytes
 
 
+def parts(a: Node, b: Node) -> bool:
+    """Whether two stores to a slot are of a complex number's parts, so that neither overwrites the other."""
+    first, second = (memory_index(node, identity(space(node.attrs["sizes"]))) for node in (a, b))
+    return in_turns(first, second, max(itemsize(a), itemsize(b)))
+
+
 def _extent(byte: Expr) -> int:
     """Bytes of an element at most: its strides are multiples of its size, and no type has more than 8."""
     return gcd(8, *(c for _, c in byte.terms))

@@ -14,13 +14,13 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "../driver/lazy_driver.h"
 #include "opencl_addresses.h"
 #include "opencl_api.h"
 #include "opencl_pages.h"
+#include "opencl_timing.h"
 
 using namespace lazy::opencl;
 
@@ -56,25 +56,12 @@ struct lazy_program_s {
 };
 struct lazy_kernel_s {
   cl_kernel kernel;
-  uint64_t items = 0;  // most work items that it was launched with
-  uint64_t ns = 0;     // the shortest time that as many took, by as many runs as
-  uint32_t probes = 0;
-  uint32_t long_runs = 0;    // in a row, where it was launched
-  cl_event probe = nullptr;  // a run whose time is not looked at yet
+  Timing timing{};
 };
 
 namespace {
 
 constexpr uint64_t kSvmAlignment = 64;  // a cache line, and the widest vector
-
-// A kernel that takes no longer is run by the thread that launches it while nothing else is under way: the runtime's
-// threads take 3 to 6 us to take one over, and 30 to 100 where they sleep. benchmarks: gpt_decode 13.7 -> 12.8 ms.
-constexpr uint64_t kShortNs = 12'000;
-// One that took longer there several times in a row, not because its thread was interrupted, is handed over after that.
-constexpr std::chrono::microseconds kLong{50};
-constexpr uint32_t kLongRuns = 4;
-// Runs that are timed: one may wait for a thread that is just being woken.
-constexpr uint32_t kProbes = 4;
 
 Functions cl;
 std::vector<cl_device_id> chosen;
@@ -472,7 +459,7 @@ lazy_status kernel_create(lazy_device, lazy_program program, const char* name, l
 }
 
 lazy_status kernel_destroy(lazy_device, lazy_kernel kernel) {
-  if (kernel->probe) cl.clReleaseEvent(kernel->probe);
+  kernel->timing.forget(cl);
   const lazy_status status = result(cl.clReleaseKernel(kernel->kernel), "clReleaseKernel");
   delete kernel;
   return status;
@@ -511,31 +498,6 @@ cl_int set_arg(cl_kernel kernel, cl_uint index, const lazy_arg& arg) {
   }
 }
 
-// Whether that many work items are done in no time.
-bool is_short(lazy_kernel_s& kernel, uint64_t items) {
-  if (kernel.probe) {
-    cl_int state = 0;
-    cl.clGetEventInfo(kernel.probe, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(state), &state, nullptr);
-    if (state > CL_COMPLETE) return false;
-    cl_ulong start = 0, end = 0;
-    cl.clGetEventProfilingInfo(kernel.probe, CL_PROFILING_COMMAND_START, sizeof(start), &start, nullptr);
-    cl.clGetEventProfilingInfo(kernel.probe, CL_PROFILING_COMMAND_END, sizeof(end), &end, nullptr);
-    kernel.ns = kernel.probes++ ? std::min(kernel.ns, end - start) : end - start;
-    cl.clReleaseEvent(std::exchange(kernel.probe, nullptr));
-  }
-  return kernel.probes && items <= kernel.items && kernel.ns <= kShortNs && kernel.long_runs < kLongRuns;
-}
-
-// Whether a run of that many work items tells whether the kernel is a short one.
-bool to_be_timed(lazy_kernel_s& kernel, uint64_t items) {
-  if (kernel.probe) return false;
-  if (items > kernel.items) {
-    kernel.items = items;
-    kernel.probes = 0;
-  }
-  return items == kernel.items && kernel.probes < kProbes && (!kernel.probes || kernel.ns > kShortNs);
-}
-
 lazy_status launch(lazy_device, lazy_queue q, lazy_kernel kernel, const uint64_t global[3], const uint64_t local[3],
                    uint32_t nargs, const lazy_arg* args) {
   for (uint32_t i = 0; i < nargs; ++i) {
@@ -557,15 +519,14 @@ lazy_status launch(lazy_device, lazy_queue q, lazy_kernel kernel, const uint64_t
   };
   const uint64_t items = global[0] * global[1] * global[2];
   cl_int code;
-  if (q->here && q->idle && is_short(*kernel, items)) {
+  if (q->here && q->idle && kernel->timing.is_short(cl, items)) {
     const auto start = std::chrono::steady_clock::now();
     code = enqueue(q->here, nullptr);
     if (code == CL_SUCCESS) code = cl.clFinish(q->here);
-    const auto took = std::chrono::steady_clock::now() - start;
-    kernel->long_runs = took > kLong ? kernel->long_runs + 1 : 0;
+    kernel->timing.took(std::chrono::steady_clock::now() - start);
   } else {
     q->idle = false;
-    code = enqueue(q->queue, q->here && to_be_timed(*kernel, items) ? &kernel->probe : nullptr);
+    code = enqueue(q->queue, q->here ? kernel->timing.probe(items) : nullptr);
   }
   return result(code, "clEnqueueNDRangeKernel");
 }
