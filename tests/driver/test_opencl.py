@@ -271,3 +271,32 @@ def test_a_cpu_says_what_a_gpu_would():
     env = os.environ | {"LAZY_OPENCL_AS": "gpu"}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["False False 32 4 as a GPU", "True"]
+
+
+SHORT = """
+import os, threading, torch
+x = torch.arange(64.0, device="lazy")
+for _ in range(200):
+    assert (x * 2).sum().item() == 4032
+
+def ticks():
+    task = "/proc/self/task"
+    fields = {t: open(f"{task}/{t}/stat").read().rsplit(")", 1)[1].split() for t in os.listdir(task)}
+    return {int(t): int(f[11]) + int(f[12]) for t, f in fields.items()}
+
+before, me = ticks(), threading.get_native_id()
+while ticks()[me] - before[me] < 50:
+    for _ in range(200):
+        assert (x * 2).sum().item() == 4032
+after = ticks()
+print(after[me] - before[me], sum(after[t] - before.get(t, 0) for t in after if t != me))
+"""
+
+
+def test_short_kernels_run_on_the_thread_that_waits_for_them(device):
+    """the runtime's threads sleep meanwhile: they would spin beside it as long as it takes"""
+    if not device.properties().vendor.startswith("Intel"):
+        pytest.skip("Intel's extension: cl_intel_exec_by_local_thread")
+    script = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, text=True, timeout=120)
+    mine, others = map(int, script.stdout.split())
+    assert others * 4 < mine, script.stderr
