@@ -123,12 +123,14 @@ def precompile(path: str | Path) -> Iterator[None]:
     for index in range(_C.device_count()):
         _C.forget_plans(index)
     mine = recording = Recording()
+    _C.compile_all(True)
     try:
         yield
         _drain()
         mine.save(path)
     finally:
         recording = None
+        _C.compile_all(False)
 
 
 def record_from_environment() -> None:

@@ -42,6 +42,19 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
+def every_window_is_compiled(device: str) -> Iterator[None]:
+    """A test's windows never come again, which is no reason to run them op by op."""
+    if device == "cpu":
+        yield
+        return
+    from lazy_backend import _C
+
+    _C.compile_all(True)
+    yield
+    _C.compile_all(False)
+
+
+@pytest.fixture(autouse=True)
 def seed() -> None:
     import torch
 
@@ -49,7 +62,7 @@ def seed() -> None:
 
 
 @pytest.fixture(autouse=True)
-def every_window_compiles(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def no_compiler_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """A compiler that fails costs a script speed only (the host takes over); a test must not miss it."""
     yield
     for record in caplog.get_records("call"):

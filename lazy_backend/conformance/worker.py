@@ -9,6 +9,8 @@ from multiprocessing.connection import Connection
 
 import torch
 
+from lazy_backend import _C
+
 from .case import Case, Unit, outcome
 from .judge import judge
 from .results import BAD, GOOD, CaseResult
@@ -63,6 +65,7 @@ def serve(connection: Connection, settings: Settings) -> None:
     torch.set_num_threads(1)
     if settings.device != "cpu":
         torch.zeros(1).to(settings.device)
+        _C.compile_all(True)  # no unit comes again
     units = {unit.name: unit for unit in all_units(settings.databases)}
     while True:
         try:

@@ -9,7 +9,6 @@
 
 #include "runtime.h"
 #include "stream.h"
-#include "window.h"
 
 namespace lazy {
 namespace {
@@ -54,14 +53,17 @@ void push_tensor(Call& call, const OpEntry& op, const at::Tensor& t) {
     int64_t ones = 0;
     for (size_t i = 0; i < sizes.size(); ++i) ones |= int64_t(sizes[i] == 1) << i;
     call.code.push_back(kTensor);
-    call.slots.emplace_back(static_cast<uint32_t>(call.code.size()), buffer_of(t));
+    const auto slot = static_cast<uint32_t>(call.code.size());
     call.code.push_back(kUnpatched);
     call.code.push_back(static_cast<int64_t>(c10::typeMetaToScalarType(impl->dtype())));
     call.code.push_back(static_cast<int64_t>(sizes.size()));
     call.code.push_back(ones << kSizeOneMaskShift);
     call.dims.insert(call.dims.end(), sizes.begin(), sizes.end());
     call.dims.insert(call.dims.end(), strides.begin(), strides.end());
-    call.dims.push_back(impl->storage_offset());
+    // A view of nothing lies nowhere.
+    const int64_t offset = impl->numel() ? impl->storage_offset() : 0;
+    call.uses.push_back({buffer_of(t), slot, static_cast<uint32_t>(call.dims.size()), offset});
+    call.dims.push_back(kUnpatched);
     return;
   }
   if (impl->device_type() == c10::DeviceType::CPU && impl->dim() == 0) {

@@ -4,25 +4,25 @@
 #include <ATen/core/ivalue.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "buffer.h"
 #include "ops.h"
+#include "window.h"
 
 namespace lazy {
 
 // What a call looks like, before it has a place in a window. Reused by the thread.
 struct Call {
-  std::vector<int64_t> code, dims;
-  std::vector<std::pair<uint32_t, Buffer*>> slots;  // position in code, buffer
+  std::vector<int64_t> code, dims;  // with 0 where slots and offsets belong
+  std::vector<Use> uses;
   std::vector<uint64_t> scalars;
   int device = -1;
 
   void clear() {
     code.clear();
     dims.clear();
-    slots.clear();
+    uses.clear();
     scalars.clear();
     device = -1;
   }

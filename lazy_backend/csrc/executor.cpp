@@ -12,6 +12,7 @@
 #include "hooks.h"
 #include "host_library.h"
 #include "host_step.h"
+#include "op_by_op.h"
 #include "profile.h"
 #include "runtime.h"
 #include "stats.h"
@@ -111,6 +112,12 @@ void Plan::find_last_uses(const Window& window) {
 }
 
 void set_compiler(Compiler f) { compiler() = std::move(f); }
+
+Hash Job::structure() const {
+  Hash structure = window->structure;
+  for (const uint8_t is_alive : alive) structure.mix(is_alive);
+  return structure;
+}
 
 Executor::Executor(int device) : index_(device), thread_([this] { loop(); }) {}
 Executor::~Executor() { stop(); }
@@ -294,19 +301,18 @@ std::shared_ptr<Plan> Executor::sized_plan(const Hash& structure, const Window& 
   return nullptr;
 }
 
-std::shared_ptr<Plan> Executor::plan_for(Job& job) {
+std::shared_ptr<Plan> Executor::known_plan(Job& job) {
   if (auto found = plans_.find(job.key); found != plans_.end()) {
     stats().plans_hit++;
     return found->second;
   }
-  Hash structure = job.window->structure;
-  for (const uint8_t alive : job.alive) structure.mix(alive);
   if (generic_runs_.size() >= kMaxCounted) generic_runs_.clear();
-  uint32_t runs = 0;
-  if (const auto counted = generic_runs_.find(job.key); counted != generic_runs_.end()) runs = counted->second;
-  if (const auto generic = generic_.find(structure); generic != generic_.end() && runs < generic->second.runs_each) {
+  const Hash structure = job.structure();
+  if (const auto generic = generic_.find(structure); generic != generic_.end()) {
+    const uint32_t runs = runs_of_generic(job);
     const auto& plans = generic->second.plans;
-    if (const auto found = plans.find(job.window->sizes_but(generic->second.varying)); found != plans.end()) {
+    const auto found = runs < generic->second.runs_each ? plans.find(job.window->sizes_but(generic->second.varying)) : plans.end();
+    if (found != plans.end()) {
       generic_runs_[job.key] = runs + 1;
       stats().plans_hit++;
       return found->second;
@@ -314,7 +320,23 @@ std::shared_ptr<Plan> Executor::plan_for(Job& job) {
   }
   const auto start = std::chrono::steady_clock::now();
   auto plan = sized_plan(structure, *job.window);
-  if (!plan) plan = compiler()(*job.window, job.alive, runs);
+  if (plan) keep_plan(job, plan, start);
+  return plan;
+}
+
+uint32_t Executor::runs_of_generic(const Job& job) const {
+  const auto counted = generic_runs_.find(job.key);
+  return counted == generic_runs_.end() ? 0 : counted->second;
+}
+
+std::shared_ptr<Plan> Executor::new_plan(Job& job) {
+  const auto start = std::chrono::steady_clock::now();
+  std::shared_ptr<Plan> plan = compiler()(*job.window, job.alive, runs_of_generic(job));
+  keep_plan(job, plan, start);
+  return plan;
+}
+
+void Executor::keep_plan(const Job& job, const std::shared_ptr<Plan>& plan, std::chrono::steady_clock::time_point start) {
   const auto spent = std::chrono::steady_clock::now() - start;
   // A plan whose kernels were all there is put together, not compiled.
   if (plan->built_kernels)
@@ -322,32 +344,53 @@ std::shared_ptr<Plan> Executor::plan_for(Job& job) {
   else
     stats().plans_assembled++;
   stats().compile_ns += static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
-  if (plan->once) return plan;
+  if (plan->once) return;
   if (auto sized = std::exchange(plan->sized, nullptr)) {
     if (sized_.size() >= kMaxPlans) sized_.clear();
-    auto& all = sized_[structure];
+    auto& all = sized_[job.structure()];
     all.insert(all.begin(), std::move(sized));
   }
   if (!plan->varying.empty()) {
     if (generic_.size() >= kMaxPlans) generic_.clear();
-    auto& generic = generic_[structure];
+    auto& generic = generic_[job.structure()];
     if (generic.varying != plan->varying || generic.plans.size() >= kMaxPlans) generic = {plan->varying, plan->runs_each, {}};
     generic.plans[job.window->sizes_but(plan->varying)] = plan;
-    generic_runs_[job.key] = runs + 1;
-    return plan;
+    generic_runs_[job.key] = runs_of_generic(job) + 1;
+    return;
   }
   if (plans_.size() >= kMaxPlans) plans_.clear();
   plans_[job.key] = plan;
-  return plan;
+}
+
+std::shared_ptr<Plan> Executor::plan_for(Job& job) {
+  auto plan = known_plan(job);
+  return plan ? plan : new_plan(job);
 }
 
 void Executor::run_window(Job& job) {
-  const auto plan = plan_for(job);
-  plan->runs++;
+  auto plan = known_plan(job);
+  if (plan) {
+    credit_.known(*job.window);
+  } else if (credit_.runs_op_by_op(job.key, *job.window)) {
+    stats().windows_op_by_op++;
+    for (Job& op : op_by_op(std::move(job))) {
+      run_plan(*plan_for(op), *op.window);
+      op = Job();
+    }
+    return;
+  } else {
+    plan = new_plan(job);
+    if (!plan->once) credit_.made(*job.window);
+  }
+  run_plan(*plan, *job.window);
+}
+
+void Executor::run_plan(Plan& plan, Window& window) {
+  plan.runs++;
   const auto start = std::chrono::steady_clock::now();
-  execute(*plan, *job.window);
+  execute(plan, window);
   const auto spent = std::chrono::steady_clock::now() - start;
-  plan->handed_over_ns = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
+  plan.handed_over_ns = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count());
 }
 
 // Memory is taken at the first use of a slot or piece. After its last, a piece's goes back, and the window lets go of
@@ -425,7 +468,7 @@ void Executor::execute(const Plan& plan, Window& window) {
           buffer.allocate();
           const Block* block = buffer.block;
           arg.mem = block->mem;
-          arg.offset = block->offset;
+          arg.offset = block->offset + window.parts[recipe.index].first;
           break;
         }
         case ArgRecipe::kTemp: {

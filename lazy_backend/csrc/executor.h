@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "credit.h"
 #include "driver.h"
 #include "window.h"
 
@@ -79,6 +81,8 @@ struct Job {
   std::function<void(Device&)> action;  // or something else, in order
   std::vector<uint8_t> alive;      // per slot of the window
   Hash key;
+
+  Hash structure() const;          // the window's, and which slots are alive
 };
 
 class Executor {
@@ -106,7 +110,12 @@ class Executor {
   void run(Job& job);
   void run_window(Job& job);
   void execute(const Plan& plan, Window& window);
+  void run_plan(Plan& plan, Window& window);
   std::shared_ptr<Plan> plan_for(Job& job);
+  std::shared_ptr<Plan> known_plan(Job& job);  // nullptr where there is none
+  std::shared_ptr<Plan> new_plan(Job& job);
+  void keep_plan(const Job& job, const std::shared_ptr<Plan>& plan, std::chrono::steady_clock::time_point start);
+  uint32_t runs_of_generic(const Job& job) const;
   std::shared_ptr<Plan> sized_plan(const Hash& structure, const Window& window);  // nullptr where none is for such sizes
   void note_error(std::exception_ptr error);  // the first since it was raised last
   void look_at_checks();           // the device has done all
@@ -124,6 +133,7 @@ class Executor {
   std::unordered_map<Hash, Generic, HashHash> generic_;         // by structure
   std::unordered_map<Hash, std::vector<std::shared_ptr<const Sized>>, HashHash> sized_;  // by structure, the latest first
   std::unordered_map<Hash, uint32_t, HashHash> generic_runs_;   // of a generic plan, by window
+  Credit credit_;
   std::thread thread_;
 };
 

@@ -96,12 +96,13 @@ c10::IValue read_scalar(Cursor& c) {
 }
 
 at::Tensor read_tensor(Cursor& c, const Window& w, HostImages& images) {
-  Buffer* buffer = w.slots[static_cast<size_t>(*c.code++)].get();
+  const auto slot = static_cast<size_t>(*c.code++);
+  Buffer* buffer = w.slots[slot].get();
   const auto dtype = static_cast<c10::ScalarType>(*c.code++);
   const auto rank = static_cast<size_t>(*c.code++);
   ++c.code;  // flags
   const at::IntArrayRef sizes(c.dims, rank), strides(c.dims + rank, rank);
-  const int64_t offset = c.dims[2 * rank];
+  const int64_t offset = c.dims[2 * rank] + static_cast<int64_t>(w.parts[slot].first / c10::elementSize(dtype));
   c.dims += 2 * rank + 1;
   return images.view(buffer, dtype, sizes, strides, offset);
 }

@@ -118,7 +118,7 @@ py::dict window_to_python(const Window& w, const std::vector<uint8_t>& alive, st
   }
   py::list slots;
   for (size_t i = 0; i < w.slots.size(); ++i)
-    slots.append(py::make_tuple(w.slots[i]->nbytes, bool(alive[i]), bool(w.had_data[i])));
+    slots.append(py::make_tuple(w.parts[i].nbytes, bool(alive[i]), bool(w.had_data[i])));
   py::dict out;
   out["device"] = w.device;
   out["ordered"] = w.ordered;
@@ -155,6 +155,7 @@ py::dict stats_to_python() {
   py::dict out, by_name, by_cause;
   out["ops"] = s.ops.load();
   out["windows"] = s.windows.load();
+  out["windows_op_by_op"] = s.windows_op_by_op.load();
   out["reads"] = s.reads.load();
   out["plans_compiled"] = s.plans_compiled.load();
   out["plans_assembled"] = s.plans_assembled.load();
@@ -248,6 +249,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("reset_stats", &reset_stats);
   m.def("cut", [](int index) { cut(index, Cut::kBoundary); });
   m.def("set_profiling", &set_profiling);
+  m.def("compile_all", &compile_all);
   m.def("launch_times", [] {
     py::dict out;
     for (const auto& [number, time] : launch_times()) out[py::int_(number)] = py::make_tuple(time.count, time.ns);

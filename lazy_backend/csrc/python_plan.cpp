@@ -114,7 +114,7 @@ class TracedPlan final : public Sized {
 
   std::shared_ptr<Plan> plan_for(const Window& window) const override {
     std::vector<int64_t> numbers = window.dims;
-    for (const auto& slot : window.slots) numbers.push_back(static_cast<int64_t>(slot->nbytes));
+    for (const auto& part : window.parts) numbers.push_back(static_cast<int64_t>(part.nbytes));
     const auto holds = [&](const auto& pair) { return numbers[pair.first] == pair.second; };
     const auto equal = [&](const auto& pair) { return numbers[pair.first] == numbers[static_cast<size_t>(pair.second)]; };
     if (numbers.size() != count_ || !std::ranges::all_of(fixed_, holds) || !std::ranges::all_of(alike_, equal)) return nullptr;

@@ -216,7 +216,7 @@ void upload_indices(const OpEntry& op, c10::IValue* args) {
 at::Tensor make_out(Call& call, const OutMeta& out) {
   call.code.push_back(kOut);
   at::Tensor t = make_tensor(call.device, out.dtype, out.sizes, out.strides);
-  call.slots.emplace_back(static_cast<uint32_t>(call.code.size()), buffer_of(t));
+  call.uses.push_back({buffer_of(t), static_cast<uint32_t>(call.code.size()), 0, 0});
   call.code.push_back(kUnpatched);
   call.code.push_back(static_cast<int64_t>(out.dtype));
   call.code.push_back(static_cast<int64_t>(out.sizes.size()));
@@ -410,7 +410,7 @@ bool record_node(OpEntry& op, c10::IValue* args, Results& results) {
     }
   }
   keys.code.mix(call.code, hashed);  // what follows from the arguments, but for its sizes
-  append(op, call.device, call.code, call.dims, call.slots, call.scalars, keys);
+  append(op, call.device, call.code, call.dims, call.uses, call.scalars, keys);
   if (op.counts) count_writes(args[0].toTensorVector());
   return true;
 }

@@ -12,7 +12,7 @@ namespace lazy {
 // Adds one node: patches the buffers' slot numbers into `code`, extends the window's key,
 // and cuts where a window must end. Any thread.
 void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std::vector<int64_t>& dims,
-            const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars, const Keys& keys);
+            const std::vector<Use>& uses, const std::vector<uint64_t>& scalars, const Keys& keys);
 
 // Window length in ops: torch.lazy.window(n).
 void set_window_length(uint64_t ops);

@@ -16,8 +16,8 @@
 namespace lazy {
 namespace {
 
-// Where a node's code has the slot of its first argument, a tensor.
-constexpr size_t kFilled = 2;
+// A part of a buffer begins at a multiple of so many bytes at least, as a buffer does that kernels load vectors from.
+constexpr uint64_t kPartAlignment = 64;
 
 // One per device, whichever thread or stream records: program order is the order of appends.
 struct Recorder {
@@ -125,20 +125,17 @@ uint64_t submit_window(Recorder& r, Cut cause) {
   if (apart(*r.window) && r.window->before_fills.nodes) submit_fills(r);
   Job job;
   auto& window = *r.window;
+  window.place();
   const size_t n = window.slots.size();
   job.alive.resize(n);
-  Hash key = window.structure;
-  key.mix(window.sizes.a);
-  key.mix(window.sizes.b);
   for (size_t i = 0; i < n; ++i) {
     // What had data before a graph was captured may be read by its next replay.
     const bool kept = r.captured && window.had_data[i];
     job.alive[i] = kept || window.slots[i]->storage_alive.load(std::memory_order_acquire);
-    key.mix(job.alive[i] | (window.had_data[i] << 1));
     window.slots[i]->window = 0;
     window.slots[i]->has_data = true;
   }
-  job.key = key;
+  job.key = window.key(job.alive);
   r.last = {window.nodes.size(), window.code.size(), window.dims.size(), n};
   job.window = std::move(r.window);
   auto& s = stats();
@@ -154,17 +151,11 @@ void submit_fills(Recorder& r) {
   auto& w = *rest;
   const auto& end = w.before_fills;
   r.open_window(w.device);
-  for (size_t i = end.nodes; i < w.nodes.size(); ++i) {
-    const Node &node = w.nodes[i], *next = i + 1 < w.nodes.size() ? &node + 1 : nullptr;
-    std::vector<int64_t> code(w.code.begin() + node.code, next ? w.code.begin() + next->code : w.code.end());
-    const std::vector<int64_t> dims(w.dims.begin() + node.dims, next ? w.dims.begin() + next->dims : w.dims.end());
-    const auto slot = static_cast<size_t>(std::exchange(code[kFilled], kUnpatched));
-    Keys keys;
-    keys.code.mix(code);
-    keys.dims.mix(dims);
-    code[kFilled] = r.window->slot_of(w.slots[slot].get(), node.frame);
-    r.window->add(*node.op, node.frame, code, dims, {w.scalars.begin() + node.scalars, next ? w.scalars.begin() + next->scalars : w.scalars.end()}, keys);
-  }
+  const auto fresh = [&](Buffer* buffer, uint32_t) {
+    buffer->window = r.window->serial;
+    return buffer->slot = r.window->add_slot(buffer, false);
+  };
+  for (size_t i = end.nodes; i < w.nodes.size(); ++i) r.window->add_again(w, i, fresh);
   submit_window(r, Cut::kContent);
   r.rolling = end.rolling;
   if (!end.nodes) return;
@@ -174,6 +165,8 @@ void submit_fills(Recorder& r) {
   w.scalars.resize(end.scalars);
   w.slots.resize(end.slots);
   w.had_data.resize(end.slots);
+  w.from_start.resize(end.slots);
+  w.offsets.resize(end.offsets);
   w.structure = end.structure;
   w.sizes = end.sizes;
   w.pending_bytes = end.pending_bytes;
@@ -191,7 +184,7 @@ Stats& stats() {
 
 void reset_stats() {
   auto& s = stats();
-  for (auto* counter : {&s.ops, &s.windows, &s.reads, &s.plans_compiled, &s.plans_assembled, &s.ops_interpreted, &s.plans_hit, &s.kernels_built,
+  for (auto* counter : {&s.ops, &s.windows, &s.windows_op_by_op, &s.reads, &s.plans_compiled, &s.plans_assembled, &s.ops_interpreted, &s.plans_hit, &s.kernels_built,
                         &s.kernels_launched, &s.extern_calls, &s.host_ops, &s.host_bytes, &s.compile_ns, &s.meta_misses})
     counter->store(0);
   for (auto& counter : s.cuts) counter = 0;
@@ -207,32 +200,127 @@ const char* cut_name(Cut cause) {
 void set_window_length(uint64_t ops) { window_ops = std::max<uint64_t>(ops, 1); }
 uint64_t window_length() { return window_ops; }
 
+// What makes the structure of a window one that is ordered.
+constexpr uint64_t kOrdered = 0x0DE7ED;
+
+void Window::order(bool is_ordered) {
+  if (C10_LIKELY(ordered || !is_ordered)) return;
+  ordered = true;
+  structure.mix(kOrdered);
+}
+
 // Slots are part of the structure in the order in which ops name them.
-uint32_t Window::slot_of(Buffer* buffer, const Frame& frame) {
+uint32_t Window::add_slot(Buffer* buffer, bool has_data) {
+  slots.push_back(BufferPtr::reclaim_copy(buffer));
+  had_data.push_back(has_data);
+  from_start.push_back(false);
+  structure.mix(0x51077u | (uint64_t(has_data) << 32));
+  return static_cast<uint32_t>(slots.size()) - 1;
+}
+
+void Window::add_use(uint32_t slot, const Use& use) {
+  structure.mix(slot);
+  if (!use.offset) from_start[slot] = true;
+  else offsets.push_back({slot, static_cast<uint32_t>(code.size()) + use.code, static_cast<uint32_t>(dims.size()) + use.dims, use.offset});
+}
+
+uint32_t Window::slot_of(const Use& use, const Frame& frame) {
+  Buffer* buffer = use.buffer;
   if (buffer->window != serial) {
     buffer->window = serial;
-    buffer->slot = static_cast<uint32_t>(slots.size());
-    slots.push_back(BufferPtr::reclaim_copy(buffer));
-    had_data.push_back(buffer->has_data);
-    structure.mix(0x51077u | (uint64_t(buffer->has_data) << 32));
-    sizes.mix(buffer->nbytes);
+    buffer->slot = add_slot(buffer, buffer->has_data);
     if (!buffer->has_data) {
       pending_bytes += buffer->nbytes;
       buffer->born = frame;
     }
   }
-  structure.mix(buffer->slot);
+  add_use(buffer->slot, use);
   return buffer->slot;
 }
 
+void Window::place() {
+  for (size_t i = 0; i < slots.size(); ++i) parts.push_back({from_start[i] ? 0 : UINT64_MAX, slots[i]->nbytes});
+  const auto itemsize = [this](const Offset& use) { return c10::elementSize(static_cast<c10::ScalarType>(code[use.code + 1])); };
+  for (const Offset& use : offsets) {
+    uint64_t& first = parts[use.slot].first;
+    first = std::min(first, static_cast<uint64_t>(use.offset) * itemsize(use));
+  }
+  const uint64_t alignment = std::max<uint64_t>(lazy::device(device).props.mem_alignment, kPartAlignment);
+  for (Part& part : parts) {
+    part.first -= part.first % alignment;
+    if (part.first) part.nbytes = 0;
+  }
+  for (const Offset& use : offsets) {
+    Part& part = parts[use.slot];
+    const auto rank = static_cast<size_t>(code[use.code + 2]);
+    const int64_t *its_sizes = &dims[use.dims] - 2 * rank, *strides = its_sizes + rank;
+    uint64_t last = static_cast<uint64_t>(use.offset);
+    for (size_t d = 0; d < rank; ++d) last += static_cast<uint64_t>((its_sizes[d] - 1) * strides[d]);
+    if (part.first) part.nbytes = std::max(part.nbytes, (last + 1) * itemsize(use) - part.first);
+    dims[use.dims] = use.offset - static_cast<int64_t>(part.first / itemsize(use));
+    sizes.mix(use.dims);
+    sizes.mix(static_cast<uint64_t>(dims[use.dims]));
+  }
+  for (const Part& part : parts) sizes.mix(part.nbytes);
+}
+
+namespace {
+
+// Entries of each tag in `code`, itself included. The elements of a list, and the number of a 0-dim host tensor, follow as
+// arguments.
+constexpr int64_t kEntries[] = {1, 5, 3, 2, 1, 2, 2, 2, 2, 2, 2, 4};
+
+}  // namespace
+
 std::vector<uint32_t> Window::slots_of(size_t node) const {
-  // Entries of each tag in `code`, itself included. The elements of a list, and the number of a 0-dim host tensor, follow as arguments.
-  static constexpr int64_t kEntries[] = {1, 5, 3, 2, 1, 2, 2, 2, 2, 2, 2, 4};
   std::vector<uint32_t> found;
   const size_t end = node + 1 < nodes.size() ? nodes[node + 1].code : code.size();
   for (size_t at = nodes[node].code + 1; at < end; at += static_cast<size_t>(kEntries[code[at]]))
     if (code[at] == kTensor || code[at] == kOut) found.push_back(static_cast<uint32_t>(code[at + 1]));
   return found;
+}
+
+void Window::add_again(const Window& other, size_t index, const std::function<uint32_t(Buffer*, uint32_t)>& slot) {
+  const Node& node = other.nodes[index];
+  const auto part = [&](const auto& stream, uint32_t Node::*first) {
+    const bool last = index + 1 == other.nodes.size();
+    return std::vector(stream.begin() + node.*first, last ? stream.end() : stream.begin() + other.nodes[index + 1].*first);
+  };
+  auto its_code = part(other.code, &Node::code), its_dims = part(other.dims, &Node::dims);
+  Keys keys;  // as the recorder had them: of all that is known before the window is, but for the results' sizes
+  std::vector<std::pair<uint32_t, Use>> uses;  // by slots of the other window
+  size_t known = its_dims.size();
+  for (size_t at = 1, dim = 0; at < its_code.size(); at += static_cast<size_t>(kEntries[its_code[at]])) {
+    const int64_t tag = its_code[at];
+    if (tag == kInt) ++dim;
+    if (tag != kTensor && tag != kOut) continue;
+    if (tag == kOut) known = std::min(known, dim);
+    dim += 2 * static_cast<size_t>(its_code[at + 3]);
+    const auto its_slot = static_cast<uint32_t>(std::exchange(its_code[at + 1], kUnpatched));
+    int64_t offset = 0;
+    if (tag == kTensor) {
+      offset = std::exchange(its_dims[dim], kUnpatched);
+      if (!other.parts.empty()) offset += static_cast<int64_t>(other.parts[its_slot].first / c10::elementSize(static_cast<c10::ScalarType>(its_code[at + 2])));
+    }
+    uses.push_back({its_slot, {other.slots[its_slot].get(), static_cast<uint32_t>(at) + 1, static_cast<uint32_t>(dim), offset}});
+    dim += tag == kTensor;
+  }
+  keys.code.mix(its_code);
+  for (size_t i = 0; i < known; ++i) keys.dims.mix(static_cast<uint64_t>(its_dims[i]));
+  for (const auto& [its_slot, use] : uses) {
+    const uint32_t here = slot(use.buffer, its_slot);
+    add_use(here, use);
+    its_code[use.code] = here;
+  }
+  add(*node.op, node.frame, its_code, its_dims, part(other.scalars, &Node::scalars), keys);
+}
+
+Hash Window::key(const std::vector<uint8_t>& alive) const {
+  Hash key = structure;
+  key.mix(sizes.a);
+  key.mix(sizes.b);
+  for (size_t i = 0; i < alive.size(); ++i) key.mix(alive[i] | (had_data[i] << 1));
+  return key;
 }
 
 Hash Window::sizes_but(const std::vector<uint32_t>& others) const {
@@ -245,7 +333,7 @@ Hash Window::sizes_but(const std::vector<uint32_t>& others) const {
     }
     const size_t end = i + 1 < nodes.size() ? nodes[i + 1].dims : dims.size();
     for (size_t at = nodes[i].dims; at < end; ++at) hash.mix(static_cast<uint64_t>(dims[at]));
-    for (const uint32_t slot : slots_of(i)) hash.mix(slots[slot]->nbytes);
+    for (const uint32_t slot : slots_of(i)) hash.mix(parts[slot].nbytes);
   }
   return hash;
 }
@@ -260,18 +348,15 @@ void Window::add(const OpEntry& op, const Frame& frame, const std::vector<int64_
   sizes.mix(keys.dims);
 }
 
-// What makes the structure of a window one that is ordered.
-constexpr uint64_t kOrdered = 0x0DE7ED;
-
 void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std::vector<int64_t>& dims,
-            const std::vector<std::pair<uint32_t, Buffer*>>& slots, const std::vector<uint64_t>& scalars, const Keys& keys) {
+            const std::vector<Use>& uses, const std::vector<uint64_t>& scalars, const Keys& keys) {
   const Frame frame = current_frame();
   auto& r = recorder(device);
   Cut cause = Cut::kCount;  // none
   {
     std::lock_guard<std::mutex> lock(r.mutex);
     // Memory that an earlier window has, or this one, is not fresh.
-    const bool fill = op.fills && slots.size() == 1 && !slots[0].second->has_data && !slots[0].second->window;
+    const bool fill = op.fills && uses.size() == 1 && !uses[0].offset && !uses[0].buffer->has_data && !uses[0].buffer->window;
     if (r.window && !fill) {
       if (apart(*r.window)) submit_fills(r), cause = Cut::kContent;
       if (r.window) r.window->fills = 0;
@@ -284,13 +369,11 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
     }
     auto& w = *r.window;
     if (fill && !w.fills++)
-      w.before_fills = {w.nodes.size(), w.code.size(), w.dims.size(),   w.scalars.size(), w.slots.size(),
-                        w.structure,    w.sizes,       w.pending_bytes, r.rolling,        w.boundary};
-    if (C10_UNLIKELY(!w.ordered && at::globalContext().deterministicAlgorithms())) {
-      w.ordered = true;
-      w.structure.mix(kOrdered);
-    }
-    for (const auto& [position, buffer] : slots) code[position] = w.slot_of(buffer, frame);
+      w.before_fills = {w.nodes.size(),   w.code.size(), w.dims.size(), w.scalars.size(), w.slots.size(),
+                        w.offsets.size(), w.structure,   w.sizes,       w.pending_bytes,  r.rolling,
+                        w.boundary};
+    w.order(at::globalContext().deterministicAlgorithms());
+    for (const Use& use : uses) code[use.code] = w.slot_of(use, frame);
     w.add(op, frame, code, dims, scalars, keys);
     stats().ops.fetch_add(1, std::memory_order_relaxed);
     r.rolling = (r.rolling << 4) + op.digest;

@@ -22,7 +22,7 @@ namespace lazy {
 // Argument tags in `code`. What follows each, in `code` | in `dims`:
 enum Tag : int64_t {
   kNone,        //
-  kTensor,      // slot, dtype, rank, flags       | sizes, strides, offset
+  kTensor,      // slot, dtype, rank, flags       | sizes, strides, offset (in the slot, once the window is cut)
   kHostScalar,  // dtype, wrapped                  (0-dim CPU tensor; value in scalars)
   kScalar,      // ScalarKind                      (run-time Scalar or float; value in scalars)
   kInt,         //                                 | value
@@ -61,9 +61,16 @@ struct HashHash {
 
 struct OpEntry;
 
-constexpr int64_t kUnpatched = 0;  // in `code`: a slot number is filled in when the window is known
+constexpr int64_t kUnpatched = 0;  // a slot number, in `code`, and an offset, in `dims`, are filled in when the window is known
 
-// Of an op's streams, without the numbers of its slots: what the recorder looks up is also what a window is known by, so
+// Of a buffer in an op's streams. offset: of its first element in the storage, in elements.
+struct Use {
+  Buffer* buffer;
+  uint32_t code, dims;  // where its slot's number is to stand, and its offset, if that is not 0
+  int64_t offset;
+};
+
+// Of an op's streams, without the numbers of its slots and without offsets: what the recorder looks up is also what a window is known by, so
 // that they are hashed once.
 struct Keys {
   Hash code, dims;
@@ -94,6 +101,18 @@ struct Window {
   std::vector<uint64_t> scalars;
   std::vector<BufferPtr> slots;
   std::vector<uint8_t> had_data;  // per slot: defined before the window
+  // Per slot, when the window is cut: the part of its buffer that the window knows, in bytes. Most often all; else that from
+  // its first use to its last, so that a loop over `x[i : i + 32]` has one plan.
+  struct Part {
+    uint64_t first, nbytes;
+  };
+  std::vector<Part> parts;
+  std::vector<uint8_t> from_start;  // per slot: some use of it is from its first byte on
+  struct Offset {
+    uint32_t slot, code, dims;  // where in the streams its use has a slot and an offset
+    int64_t offset;
+  };
+  std::vector<Offset> offsets;      // of the other uses
   Hash structure, sizes;
   bool ordered = false;  // an op of it was recorded under torch.use_deterministic_algorithms: no sum in any order
   uint64_t pending_bytes = 0;
@@ -101,7 +120,7 @@ struct Window {
   // Its last ops, so many, fill memory that nothing else has written; how it was before them.
   uint64_t fills = 0;
   struct {
-    size_t nodes, code, dims, scalars, slots;
+    size_t nodes, code, dims, scalars, slots, offsets;
     Hash structure, sizes;
     uint64_t pending_bytes, rolling;
     Boundary boundary;
@@ -109,8 +128,15 @@ struct Window {
 
   void add(const OpEntry& op, const Frame& frame, const std::vector<int64_t>& code, const std::vector<int64_t>& dims,
            const std::vector<uint64_t>& scalars, const Keys& keys);
-  uint32_t slot_of(Buffer* buffer, const Frame& frame);
+  uint32_t slot_of(const Use& use, const Frame& frame);
+  void order(bool is_ordered);
+  uint32_t add_slot(Buffer* buffer, bool has_data);
+  void add_use(uint32_t slot, const Use& use);               // by the op that is added next
+  void place();                                              // fills in `parts` and the offsets
+  // Adds an op of another window. slot(its buffer, its slot there): its slot here.
+  void add_again(const Window& other, size_t node, const std::function<uint32_t(Buffer*, uint32_t)>& slot);
   std::vector<uint32_t> slots_of(size_t node) const;         // that the node reads or writes
+  Hash key(const std::vector<uint8_t>& alive) const;          // by which its plan is known
   Hash sizes_but(const std::vector<uint32_t>& nodes) const;  // of all other nodes, and of what they touch
 };
 

@@ -65,12 +65,14 @@ def explain(fn: Callable[..., Any], *args: Any) -> Explanation:
         _C.forget_plans(index)
     explanation = Explanation()
     captured = explanation.windows
+    _C.compile_all(True)
     try:
         explanation.result = fn(*args)
         for index in devices:
             _C.synchronize(index)
     finally:
         captured = None
+        _C.compile_all(False)
     return explanation
 
 

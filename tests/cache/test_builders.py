@@ -284,7 +284,7 @@ def test_a_kernel_that_cannot_be_printed_abandons_what_was_asked_for(device, iso
     with caplog.at_level(logging.ERROR, "lazy_backend.compile"):
         assert built(device, 23) == 0
     assert "no such scalar" in caplog.text and torch.lazy.stats()["host_ops"] > 0
-    caplog.clear()  # a compile that fails is the point here (`every_window_compiles`)
+    caplog.clear()  # a compile that fails is the point here (`no_compiler_fails`)
     assert built(device, 29) >= builders.FEWEST
 
 
@@ -343,7 +343,7 @@ def test_a_window_whose_kernel_kills_the_compiler_runs_on_the_host(device, dying
     with caplog.at_level(logging.ERROR, "lazy_backend.compile"):
         found = steps(device)
     text = caplog.text
-    caplog.clear()  # a compile that fails is the point here (`every_window_compiles`)
+    caplog.clear()  # a compile that fails is the point here (`no_compiler_fails`)
     for result, expected in zip(found, steps("cpu"), strict=True):
         torch.testing.assert_close(result, expected)
     assert "SIGSEGV" in text and "runs on the CPU" in text and line in text, text

@@ -142,5 +142,5 @@ def test_source_that_does_not_build(caplog):
     )
     with pytest.raises(NotImplementedError, match="failed to build"):
         broken(torch.ones(2, device="lazy")).cpu()
-    caplog.clear()  # a compile that fails is the point here (`every_window_compiles`)
+    caplog.clear()  # a compile that fails is the point here (`no_compiler_fails`)
     assert torch.ones(2, device="lazy").sum().item() == 2

@@ -1,0 +1,37 @@
+// Which new windows are compiled. The plan of a window is worth its making when the window comes again, and some scripts
+// have ever new ones: a coin is tossed at each step of a loop, a tree is walked. So windows are compiled on credit, of so
+// many ops, which windows give back that come again. When it is used up, a window that is new runs op by op: an op's plan
+// does come again.
+#pragma once
+
+#include <unordered_map>
+
+#include "window.h"
+
+namespace lazy {
+
+class Credit {
+ public:
+  void known(const Window& window);  // it had a plan
+  void made(const Window& window);   // a plan was made for it
+  bool runs_op_by_op(const Hash& key, const Window& window);  // it has no plan, and is not to have one
+
+ private:
+  struct Rare {
+    uint32_t runs = 0, soon = 0;  // how often it ran; how often on end it was back soon
+    uint64_t last = 0;            // `ops_` then
+  };
+  uint64_t price(uint64_t ops) const;
+
+  uint64_t left_ = kMost;         // in 1/128 of an op
+  uint64_t ops_ = 0;              // of all windows so far
+  bool last_known_ = false;       // the last window had a plan
+  std::unordered_map<Hash, Rare, HashHash> rare_;
+
+  static constexpr uint64_t kMost = 1 << 20;
+};
+
+// While it is on (calls nest), every window is compiled: what is run once is looked at, or kept.
+void compile_all(bool on);
+
+}  // namespace lazy

@@ -1,0 +1,163 @@
+"""A script whose windows never come again runs op by op, at once; one whose windows do is compiled whole."""
+
+import random
+
+import pytest
+import torch
+
+from lazy_backend import _C
+from tests.integration.process import run_python
+from tests.properties.programs import programs, run
+
+WIDTH = 24
+# Turns of a script of branches after which the credit for new windows is used up, whatever it was.
+TURNS = 60
+
+
+@pytest.fixture(autouse=True)
+def as_a_script(device):
+    """Without what tests have: that every window is compiled."""
+    if device == "cpu":
+        pytest.skip("the cpu has no windows")
+    _C.compile_all(False)
+    with torch.lazy.window(512):
+        yield
+    _C.compile_all(True)
+
+
+def branches(draw, x, weight):
+    """A loop whose turns are drawn: twenty or more of two kinds of ops, in any order."""
+    for _ in range(draw.randrange(20, 30)):
+        x = (x @ weight).tanh() if draw.random() < 0.5 else x * 0.5 + 1
+    return x.sum()
+
+
+def inputs(place):
+    return torch.linspace(-1, 1, WIDTH * WIDTH).view(WIDTH, WIDTH).to(place), torch.eye(WIDTH).flip(0).to(place)
+
+
+def made():
+    stats = torch.lazy.stats()
+    return stats["plans_compiled"] + stats["plans_assembled"]
+
+
+@pytest.fixture
+def used_up(device):
+    """Windows were new so often that one more is not compiled."""
+    draw = random.Random(1)
+    for _ in range(TURNS):
+        branches(draw, *inputs(device)).item()
+    torch.lazy.reset_stats()
+
+
+def test_a_script_of_branches_makes_no_more_plans(device, used_up):
+    draw, other = random.Random(2), random.Random(2)
+    for _ in range(20):
+        got, want = branches(draw, *inputs(device)), branches(other, *inputs("cpu"))
+        torch.testing.assert_close(got.cpu(), want)
+    stats = torch.lazy.stats()
+    assert stats["windows_op_by_op"] == stats["windows"] == 20 and made() == 0
+    assert stats["kernels_launched"] == stats["ops"]
+
+
+def test_a_loop_that_comes_after_it_is_compiled_whole(device, used_up):
+    def step():
+        x, weight = inputs(device)
+        for _ in range(16):
+            x = x * 0.5 + weight
+        return x.sum().item()
+
+    want = step()
+    for _ in range(8):
+        assert step() == pytest.approx(want)
+    torch.lazy.reset_stats()
+    step()
+    stats = torch.lazy.stats()
+    assert stats["windows_op_by_op"] == 0 and stats["kernels_launched"] == 1
+
+
+def test_credit_comes_back_while_windows_are_known(device, used_up):
+    """What was known gives back 1/128 of its ops: so many turns are worth three windows of 30 ops."""
+    x, _ = inputs(device)
+    for _ in range(3 * 128 * 7):
+        for _ in range(64):
+            x = x * 0.5
+        torch.lazy.synchronize()
+    torch.lazy.reset_stats()
+    draw = random.Random(3)
+    for _ in range(3):
+        branches(draw, *inputs(device)).item()
+    assert torch.lazy.stats()["windows_op_by_op"] == 0
+
+
+def test_a_first_step_of_many_windows_is_compiled_whole(device):
+    """In a new process: some thirty windows, each of other ops than those before."""
+    program = """
+import torch
+x = torch.ones(8, 8).to("lazy")
+for turn in range(32):
+    for op in range(30):
+        x = x * 0.5 if turn >> op % 5 & 1 else x + 1
+    x.sum().item()
+print(torch.lazy.stats()["windows_op_by_op"], torch.lazy.stats()["windows"])
+"""
+    assert run_python(program, {}).split() == ["0", "32"]
+
+
+def test_random_programs_give_the_same_as_compiled_whole(device, used_up):
+    from hypothesis import HealthCheck, given, settings
+
+    by_op = []
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(program=programs("unary", "floating", "binary", "view", "inplace", "read"))
+    def agree(program):
+        torch.lazy.reset_stats()
+        got = run(program, device, torch.float32)
+        by_op.append(torch.lazy.stats()["windows_op_by_op"])
+        _C.compile_all(True)
+        want = run(program, device, torch.float32)
+        _C.compile_all(False)
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+    agree()
+    assert sum(by_op) > 3
+
+
+def test_draws_are_the_same(device, used_up):
+    def drawn():
+        torch.manual_seed(7)
+        x = torch.nn.functional.dropout(torch.ones(WIDTH, device=device), 0.5)
+        for _ in range(12):
+            x = x + torch.rand(WIDTH, device=device)
+        return (x * torch.randn(WIDTH, device=device)).cpu()
+
+    got = drawn()
+    assert torch.lazy.stats()["windows_op_by_op"] == 1
+    _C.compile_all(True)
+    want = drawn()
+    _C.compile_all(False)
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
+def test_a_wrong_index_names_its_line(device, used_up):
+    x, _ = inputs(device)
+    for _ in range(16):
+        x = x * 0.5
+    row = x[torch.tensor([WIDTH], device=device)]
+    with pytest.raises(IndexError, match=rf"out of bounds .*{__file__}"):
+        (row * 2 + 1).cpu()
+    assert torch.lazy.stats()["windows_op_by_op"] == 1
+    assert (x * 0 + 1).sum().item() == WIDTH * WIDTH
+
+
+def test_intermediates_go_back_as_soon_as_in_a_whole_window(device, used_up):
+    x = torch.ones(1 << 20, device=device)
+    torch.lazy.synchronize()
+    torch.lazy.reset_peak_memory_stats()
+    before = torch.lazy.memory_allocated()
+    for _ in range(16):
+        x = x.cumsum(0) * 0.5
+    x.sum().item()
+    assert torch.lazy.stats()["windows_op_by_op"] == 1
+    assert torch.lazy.max_memory_allocated() - before <= 4 * x.nbytes
