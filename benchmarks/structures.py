@@ -2,7 +2,7 @@
 
 What such a script has in each step is drawn anew: which step of an LSTM sees its own last word, the shape of a small
 tree, which augmentations are applied in which order, which blocks of a residual net are left out, what a loop does in
-each of its turns. Prints ms a step of each sixth of a run, on "cpu" and on "lazy", and what the whole run made.
+each of its turns, which layers of a network are taken. Prints ms a step of each sixth of a run, on "cpu" and on "lazy", and what the whole run made.
 """
 
 import random
@@ -119,7 +119,31 @@ def branches(draw: Draw, device: str) -> tuple[nn.Module, Losses]:
     return net, loss
 
 
-SCRIPTS = {f.__name__: f for f in (sampling, trees, augmented, depth, branches)}
+def paths(draw: Draw, device: str) -> tuple[nn.Module, Losses]:
+    """A search for an architecture: in each layer one of four, so others have gradients in each step."""
+    width = TREE_WIDTH
+    layers = nn.ModuleList(
+        nn.ModuleList([
+            nn.Linear(width, width),
+            nn.Sequential(nn.Linear(width, width // 2), nn.ReLU(), nn.Linear(width // 2, width)),
+            nn.Identity(),
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.GELU()),
+        ])
+        for _ in range(8)
+    )  # fmt: skip
+    net = nn.ModuleList([layers, nn.Linear(width, CLASSES)]).to(device)
+    inputs, labels = torch.randn(BATCH, width).to(device), torch.randint(0, CLASSES, (BATCH,)).to(device)
+
+    def loss() -> Tensor:
+        x = inputs
+        for layer in layers:
+            x = x + draw.choice(list(layer))(x)
+        return F.cross_entropy(net[1](x), labels)
+
+    return net, loss
+
+
+SCRIPTS = {f.__name__: f for f in (sampling, trees, augmented, depth, branches, paths)}
 PARTS = 6
 
 

@@ -1,31 +1,102 @@
 #include "op_by_op.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "ops.h"
+
 namespace lazy {
+namespace {
+
+// Walks an op's streams argument by argument.
+struct Reader {
+  const Recorded& from;
+  size_t code = 1, dims = 0, scalars = 0;  // behind the op's number
+
+  bool at_end() const { return code == from.code.size(); }
+  int64_t tag() const { return from.code[code]; }
+
+  // Copies the argument at hand, or passes it by where `to` is null.
+  void argument(Recorded* to) {
+    const int64_t kind = tag(), rank = kind == kTensor || kind == kOut ? from.code[code + 3] : 0;
+    const int64_t elements = kind == kList ? from.code[code + 1] : kind == kHostScalar ? 1 : 0;
+    const auto copy = [](const auto& stream, size_t& at, size_t count, auto* into) {
+      if (into) into->insert(into->end(), stream.begin() + static_cast<std::ptrdiff_t>(at), stream.begin() + static_cast<std::ptrdiff_t>(at + count));
+      at += count;
+    };
+    const size_t numbers = kind != kScalar ? 0 : from.code[code + 1] == kC128 ? 2 : 1;
+    copy(from.code, code, static_cast<size_t>(kEntries[kind]), to ? &to->code : nullptr);
+    copy(from.dims, dims, static_cast<size_t>(2 * rank) + (kind == kTensor || kind == kInt), to ? &to->dims : nullptr);
+    copy(from.scalars, scalars, numbers, to ? &to->scalars : nullptr);
+    for (int64_t i = 0; i < elements; ++i) argument(to);
+  }
+};
+
+// Of an op over lists, what it does with the members of this number: lists of one. Nothing behind the last, or where its
+// lists are not of one length.
+std::optional<Recorded> member(const OpEntry& op, const Recorded& whole, int64_t number) {
+  Recorded found;
+  found.code.push_back(whole.code[0]);
+  Reader reader{whole};
+  int64_t results = 0;
+  std::optional<int64_t> members;
+  for (size_t i = 0; i < op.nargs; ++i) {
+    if (reader.tag() != kList) {
+      reader.argument(&found);
+      continue;
+    }
+    const int64_t length = whole.code[reader.code + 1];
+    if (number >= length || length != members.value_or(length)) return {};
+    members = length;
+    found.code.insert(found.code.end(), {kList, 1});
+    reader.code += static_cast<size_t>(kEntries[kList]);
+    for (int64_t m = 0; m < length; ++m) reader.argument(m == number ? &found : nullptr);
+  }
+  for (; !reader.at_end(); ++results) reader.argument(results == number ? &found : nullptr);
+  if (!members || (results && results != *members)) return {};
+  return found;
+}
+
+// What an op is done in: most in one, those over lists (a step of an optimizer, whose lists are others each time where a
+// network leaves parts of it out) in one for each member.
+std::vector<Recorded> parts_of(const Window& window, size_t node) {
+  const OpEntry& op = *window.nodes[node].op;
+  Recorded whole = window.recorded(node);
+  std::vector<Recorded> parts;
+  if (op.name.starts_with("aten._foreach_"))
+    while (auto part = member(op, whole, static_cast<int64_t>(parts.size()))) parts.push_back(std::move(*part));
+  if (parts.empty()) parts.push_back(std::move(whole));
+  return parts;
+}
+
+}  // namespace
 
 std::vector<Job> op_by_op(Job job) {
   const Window& whole = *job.window;
-  std::vector<Job> parts(whole.nodes.size());
-  std::vector<size_t> last(whole.slots.size());               // the op that touches each slot last
-  std::vector<std::vector<uint32_t>> slots(whole.nodes.size());  // of the whole window, of each op
+  std::vector<Job> parts;
+  std::vector<size_t> last(whole.slots.size());  // the part that touches each slot last
+  std::vector<std::vector<uint32_t>> slots;      // of the whole window, of each part
   std::vector<uint8_t> had_data = whole.had_data;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    auto part = std::make_unique<Window>(whole.device, whole.serial);
-    part->order(whole.ordered);
-    part->add_again(whole, i, [&](Buffer* buffer, uint32_t there) {
-      const auto found = std::ranges::find(slots[i], there);
-      if (found != slots[i].end()) return static_cast<uint32_t>(found - slots[i].begin());
-      slots[i].push_back(there);
-      return part->add_slot(buffer, had_data[there]);
-    });
-    part->place();
-    for (const uint32_t there : slots[i]) {
-      had_data[there] = true;
-      last[there] = i;
+  for (size_t i = 0; i < whole.nodes.size(); ++i) {
+    for (Recorded& op : parts_of(whole, i)) {
+      auto part = std::make_unique<Window>(whole.device, whole.serial);
+      std::vector<uint32_t> its_slots;
+      part->order(whole.ordered);
+      part->add_again(whole, whole.nodes[i], std::move(op), [&](Buffer* buffer, uint32_t there) {
+        const auto found = std::ranges::find(its_slots, there);
+        if (found != its_slots.end()) return static_cast<uint32_t>(found - its_slots.begin());
+        its_slots.push_back(there);
+        return part->add_slot(buffer, had_data[there]);
+      });
+      part->place();
+      for (const uint32_t there : its_slots) {
+        had_data[there] = true;
+        last[there] = parts.size();
+      }
+      slots.push_back(std::move(its_slots));
+      parts.emplace_back().window = std::move(part);
     }
-    parts[i].window = std::move(part);
   }
   for (size_t i = 0; i < parts.size(); ++i) {
     for (const uint32_t there : slots[i]) parts[i].alive.push_back(job.alive[there] || last[there] > i);

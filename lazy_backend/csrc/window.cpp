@@ -155,7 +155,7 @@ void submit_fills(Recorder& r) {
     buffer->window = r.window->serial;
     return buffer->slot = r.window->add_slot(buffer, false);
   };
-  for (size_t i = end.nodes; i < w.nodes.size(); ++i) r.window->add_again(w, i, fresh);
+  for (size_t i = end.nodes; i < w.nodes.size(); ++i) r.window->add_again(w, w.nodes[i], w.recorded(i), fresh);
   submit_window(r, Cut::kContent);
   r.rolling = end.rolling;
   if (!end.nodes) return;
@@ -264,14 +264,6 @@ void Window::place() {
   for (const Part& part : parts) sizes.mix(part.nbytes);
 }
 
-namespace {
-
-// Entries of each tag in `code`, itself included. The elements of a list, and the number of a 0-dim host tensor, follow as
-// arguments.
-constexpr int64_t kEntries[] = {1, 5, 3, 2, 1, 2, 2, 2, 2, 2, 2, 4};
-
-}  // namespace
-
 std::vector<uint32_t> Window::slots_of(size_t node) const {
   std::vector<uint32_t> found;
   const size_t end = node + 1 < nodes.size() ? nodes[node + 1].code : code.size();
@@ -280,13 +272,16 @@ std::vector<uint32_t> Window::slots_of(size_t node) const {
   return found;
 }
 
-void Window::add_again(const Window& other, size_t index, const std::function<uint32_t(Buffer*, uint32_t)>& slot) {
-  const Node& node = other.nodes[index];
+Recorded Window::recorded(size_t node) const {
   const auto part = [&](const auto& stream, uint32_t Node::*first) {
-    const bool last = index + 1 == other.nodes.size();
-    return std::vector(stream.begin() + node.*first, last ? stream.end() : stream.begin() + other.nodes[index + 1].*first);
+    const auto end = node + 1 == nodes.size() ? stream.end() : stream.begin() + nodes[node + 1].*first;
+    return std::vector(stream.begin() + nodes[node].*first, end);
   };
-  auto its_code = part(other.code, &Node::code), its_dims = part(other.dims, &Node::dims);
+  return {part(code, &Node::code), part(dims, &Node::dims), part(scalars, &Node::scalars)};
+}
+
+void Window::add_again(const Window& other, const Node& node, Recorded its, const std::function<uint32_t(Buffer*, uint32_t)>& slot) {
+  auto& [its_code, its_dims, its_scalars] = its;
   Keys keys;  // as the recorder had them: of all that is known before the window is, but for the results' sizes
   std::vector<std::pair<uint32_t, Use>> uses;  // by slots of the other window
   size_t known = its_dims.size();
@@ -312,7 +307,7 @@ void Window::add_again(const Window& other, size_t index, const std::function<ui
     add_use(here, use);
     its_code[use.code] = here;
   }
-  add(*node.op, node.frame, its_code, its_dims, part(other.scalars, &Node::scalars), keys);
+  add(*node.op, node.frame, its_code, its_dims, its_scalars, keys);
 }
 
 Hash Window::key(const std::vector<uint8_t>& alive) const {

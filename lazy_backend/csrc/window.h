@@ -76,6 +76,16 @@ struct Keys {
   Hash code, dims;
 };
 
+// An op in the streams, by itself.
+struct Recorded {
+  std::vector<int64_t> code, dims;
+  std::vector<uint64_t> scalars;
+};
+
+// Entries of each tag in `code`, itself included. The elements of a list, and the number of a 0-dim host tensor, follow as
+// arguments.
+constexpr int64_t kEntries[] = {1, 5, 3, 2, 1, 2, 2, 2, 2, 2, 2, 4};
+
 struct Node {
   const OpEntry* op;
   uint32_t code, dims, scalars;  // first entry in each stream
@@ -133,8 +143,9 @@ struct Window {
   uint32_t add_slot(Buffer* buffer, bool has_data);
   void add_use(uint32_t slot, const Use& use);               // by the op that is added next
   void place();                                              // fills in `parts` and the offsets
-  // Adds an op of another window. slot(its buffer, its slot there): its slot here.
-  void add_again(const Window& other, size_t node, const std::function<uint32_t(Buffer*, uint32_t)>& slot);
+  Recorded recorded(size_t node) const;
+  // Adds an op of another window, as a node there has it. slot(its buffer, its slot there): its slot here.
+  void add_again(const Window& other, const Node& node, Recorded its, const std::function<uint32_t(Buffer*, uint32_t)>& slot);
   std::vector<uint32_t> slots_of(size_t node) const;         // that the node reads or writes
   Hash key(const std::vector<uint8_t>& alive) const;          // by which its plan is known
   Hash sizes_but(const std::vector<uint32_t>& nodes) const;  // of all other nodes, and of what they touch
