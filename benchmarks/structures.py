@@ -2,7 +2,8 @@
 
 What such a script has in each step is drawn anew: which step of an LSTM sees its own last word, the shape of a small
 tree, which augmentations are applied in which order, which blocks of a residual net are left out, what a loop does in
-each of its turns, which layers of a network are taken. Prints ms a step of each sixth of a run, on "cpu" and on "lazy", and what the whole run made.
+each of its turns, which layers of a network are taken. Prints ms a step of each sixth of a run, on "cpu" and on "lazy",
+and what the whole run made.
 """
 
 import random
