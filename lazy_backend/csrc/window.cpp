@@ -19,6 +19,16 @@ namespace {
 // A part of a buffer begins at a multiple of so many bytes at least, as a buffer does that kernels load vectors from.
 constexpr uint64_t kPartAlignment = 64;
 
+// Of the parts of a device's buffers; 0 until someone asked the device.
+std::array<std::atomic<uint64_t>, 64> part_alignments{};
+
+// Without the recorder's lock and without the GIL: a driver in Python waits for it while its device is opened.
+void learn_part_alignment(int device) {
+  GilRelease free;
+  const uint64_t least = std::max<uint64_t>(1, lazy::device(device).props.mem_alignment);
+  part_alignments.at(static_cast<size_t>(device)) = (kPartAlignment + least - 1) / least * least;
+}
+
 // One per device, whichever thread or stream records: program order is the order of appends.
 struct Recorder {
   std::mutex mutex;
@@ -245,7 +255,7 @@ void Window::place() {
     uint64_t& first = parts[use.slot].first;
     first = std::min(first, static_cast<uint64_t>(use.offset) * itemsize(use));
   }
-  const uint64_t alignment = std::max<uint64_t>(lazy::device(device).props.mem_alignment, kPartAlignment);
+  const uint64_t alignment = offsets.empty() ? 1 : part_alignments.at(static_cast<size_t>(device)).load();
   for (Part& part : parts) {
     part.first -= part.first % alignment;
     if (part.first) part.nbytes = 0;
@@ -347,6 +357,8 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
             const std::vector<Use>& uses, const std::vector<uint64_t>& scalars, const Keys& keys) {
   const Frame frame = current_frame();
   auto& r = recorder(device);
+  const bool any_offset = std::ranges::any_of(uses, [](const Use& use) { return use.offset != 0; });
+  if (C10_UNLIKELY(any_offset && !part_alignments.at(static_cast<size_t>(device)))) learn_part_alignment(device);
   Cut cause = Cut::kCount;  // none
   {
     std::lock_guard<std::mutex> lock(r.mutex);
