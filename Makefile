@@ -60,7 +60,7 @@ EIGHT  := $(addprefix tests/semantics/test_,chains.py indexing.py inplace.py vie
 # With the CPU saying what a GPU would (LAZY_OPENCL_AS): schedules for GPUs, memory that the host does not see.
 # Of recurrent layers what differs there.
 WALKS  := $(addprefix tests/semantics/test_recurrence.py::test_,sizes_that_tiles_do_not_divide launches_do_not_grow_with_the_sequence)
-GPU    := $(EIGHT) $(addprefix tests/semantics/test_,factorisations.py parts.py) $(WALKS) tests/integration/test_attention.py
+GPU    := tests/properties/test_places.py $(EIGHT) $(addprefix tests/semantics/test_,factorisations.py parts.py) $(WALKS) tests/integration/test_attention.py
 POCL   := $(addprefix tests/semantics/test_,inplace.py views.py)
 each = @failed=0; for suite in $(SUITES); do $(PY) -m pytest $(1) $$suite || failed=1; done; \
   LAZY_OPENCL_PLATFORM=pocl $(PY) -m pytest $(1) tests/traps $(4) || failed=1; \
