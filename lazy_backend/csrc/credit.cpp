@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "ops.h"
 #include "recorder.h"
 
 namespace lazy {
@@ -10,10 +11,10 @@ namespace {
 
 std::atomic<int> all{0};
 
-// A new window takes its ops of the credit, and a quarter of a full window's: 43 windows of 60 ops use it up, 16 of 512. The
-// first step of 38 nets, of which most windows are new, took half of it at most. A new window after one that was known
-// takes a full window's. What was known gives back so little of its ops that what is compiled for it, 1 ms an op, takes a
-// small part of the time.
+// A new window of calls of which half came before takes its ops of the credit, and a quarter of a full window's, or all of it
+// where the window before was known: 43 windows of 60 ops, or 15, use it up. It is given back when the window comes again. A
+// window of other calls takes none: its ops have no plans either. Known windows give back so little of their ops that what is
+// compiled for it, 1 ms an op, takes a small part of the time.
 // benchmarks.structures, ms a step from the 80th on, without credit / with it / eager: a coin for each step of an LSTM
 // 450 / 10.5 / 10.5, a loop of branches 90 / 1.9 / 2.6, three of seven augmentations 110 / 9 / 9, small trees 80 / 1.6 / 0.7.
 constexpr uint64_t kAfterKnown = 4, kGivenBack = 128;
@@ -23,39 +24,56 @@ constexpr uint32_t kSoonOnEnd = 4, kOften = 16;
 // Windows that are remembered for it, of 64 bytes.
 constexpr size_t kRare = 1 << 14;
 // A window of fewer ops is compiled always: there are only so many.
-constexpr size_t kLeast = 4;
+constexpr size_t kLeast = 8;
+// Calls that are remembered.
+constexpr size_t kCalls = 1 << 16;
+
+// By what a node is known. Ops over lists run member by member, whatever the lists are.
+uint64_t call_of(const Node& node) { return node.op->name.starts_with("aten._foreach_") ? node.op->digest : node.call; }
 
 }  // namespace
 
 void compile_all(bool on) { all += on ? 1 : -1; }
 
-void Credit::known(const Window& window) {
+void Credit::known(const Window& window, uint64_t paid) {
   const uint64_t ops = window.nodes.size();
   if (ops < kLeast) return;
   ops_ += ops;
-  left_ = std::min(kMost, left_ + ops);
+  left_ = std::min(kMost, left_ + ops + paid);
   last_known_ = true;
 }
 
-uint64_t Credit::price(uint64_t ops) const { return (ops + window_length() / 4 * (last_known_ ? kAfterKnown : 1)) * kGivenBack; }
-
-void Credit::made(const Window& window) {
+uint64_t Credit::price(const Window& window) const {
+  const auto met = std::ranges::count_if(window.nodes, [this](const Node& node) { return calls_.contains(call_of(node)); });
   const uint64_t ops = window.nodes.size();
-  if (ops < kLeast || all) return;
-  ops_ += ops;
-  left_ -= std::min(left_, price(ops));
+  if (2 * static_cast<uint64_t>(met) < ops) return 0;
+  return (ops + window_length() / 4 * (last_known_ ? kAfterKnown : 1)) * kGivenBack;
+}
+
+void Credit::meet(const Window& window) {
+  ops_ += window.nodes.size();
   last_known_ = false;
+  if (calls_.size() >= kCalls) calls_.clear();
+  for (const Node& node : window.nodes) calls_.insert(call_of(node));
+}
+
+uint64_t Credit::made(const Window& window) {
+  if (window.nodes.size() < kLeast || all) return 0;
+  const uint64_t taken = std::min(left_, price(window));
+  left_ -= taken;
+  meet(window);
+  return taken;
 }
 
 bool Credit::runs_op_by_op(const Hash& key, const Window& window) {
-  const uint64_t ops = window.nodes.size();
-  if (ops < kLeast || left_ >= price(ops) || all) return false;
+  if (window.nodes.size() < kLeast) return false;
+  if (all) return all < 0;
+  if (left_ >= price(window)) return false;
   if (rare_.size() >= kRare) rare_.clear();
   Rare& rare = rare_[key];
   rare.soon = rare.runs && ops_ - rare.last < kSoon ? rare.soon + 1 : 0;
   rare.last = ops_;
-  ops_ += ops;
-  last_known_ = false;
+  meet(window);
   if (rare.runs++ < kOften && rare.soon < kSoonOnEnd) return true;
   rare_.erase(key);
   return false;

@@ -193,6 +193,7 @@ void Executor::forget_plans() {
   generic_.clear();
   generic_runs_.clear();
   sized_.clear();
+  credit_ = Credit();
 }
 
 void Executor::loop() {
@@ -370,7 +371,7 @@ std::shared_ptr<Plan> Executor::plan_for(Job& job) {
 void Executor::run_window(Job& job) {
   auto plan = known_plan(job);
   if (plan) {
-    credit_.known(*job.window);
+    credit_.known(*job.window, plan->runs == 1 ? plan->paid : 0);
   } else if (credit_.runs_op_by_op(job.key, *job.window)) {
     stats().windows_op_by_op++;
     for (Job& op : op_by_op(std::move(job))) {
@@ -380,7 +381,7 @@ void Executor::run_window(Job& job) {
     return;
   } else {
     plan = new_plan(job);
-    if (!plan->once) credit_.made(*job.window);
+    if (!plan->once) plan->paid = credit_.made(*job.window);
   }
   run_plan(*plan, *job.window);
 }

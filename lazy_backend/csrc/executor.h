@@ -58,6 +58,7 @@ struct Plan {
   std::vector<int64_t> scalar_kinds;  // ScalarKind of each run-time scalar of the window
   std::vector<uint64_t> pieces;       // of memory for intermediates: bytes of each
   uint64_t runs = 0;
+  uint64_t paid = 0;                  // of the executor's credit
   uint64_t handed_over_ns = UINT64_MAX;  // how long the driver took it, when it ran last
   bool once = false;  // holds a run-time scalar's value: good for this window only
   std::vector<uint32_t> varying;  // nodes, run on the host, whose sizes may be others than when the plan was made

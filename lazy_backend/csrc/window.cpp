@@ -345,7 +345,8 @@ Hash Window::sizes_but(const std::vector<uint32_t>& others) const {
 
 void Window::add(const OpEntry& op, const Frame& frame, const std::vector<int64_t>& its_code, const std::vector<int64_t>& its_dims,
                  const std::vector<uint64_t>& its_scalars, const Keys& keys) {
-  nodes.push_back({&op, static_cast<uint32_t>(code.size()), static_cast<uint32_t>(dims.size()), static_cast<uint32_t>(scalars.size()), frame});
+  nodes.push_back({&op, static_cast<uint32_t>(code.size()), static_cast<uint32_t>(dims.size()), static_cast<uint32_t>(scalars.size()),
+                   keys.code.a ^ keys.dims.b, frame});
   code.insert(code.end(), its_code.begin(), its_code.end());
   dims.insert(dims.end(), its_dims.begin(), its_dims.end());
   scalars.insert(scalars.end(), its_scalars.begin(), its_scalars.end());

@@ -89,6 +89,7 @@ constexpr int64_t kEntries[] = {1, 5, 3, 2, 1, 2, 2, 2, 2, 2, 2, 4};
 struct Node {
   const OpEntry* op;
   uint32_t code, dims, scalars;  // first entry in each stream
+  uint64_t call;                 // what the op is and its arguments look like, sizes too
   Frame frame;
 };
 

@@ -1,5 +1,6 @@
 """A script whose windows never come again runs op by op, at once; one whose windows do is compiled whole."""
 
+import contextlib
 import random
 
 import pytest
@@ -25,6 +26,15 @@ def as_a_script(device):
     _C.compile_all(True)
 
 
+@contextlib.contextmanager
+def compiled_whole():
+    for _ in range(2):
+        _C.compile_all(True)
+    yield
+    for _ in range(2):
+        _C.compile_all(False)
+
+
 def branches(draw, x, weight):
     """A loop whose turns are drawn: twenty or more of two kinds of ops, in any order."""
     for _ in range(draw.randrange(20, 30)):
@@ -43,6 +53,17 @@ def used_up(device):
     for _ in range(TURNS):
         branches(draw, *inputs(device)).item()
     torch.lazy.reset_stats()
+
+
+@pytest.fixture
+def op_by_op(as_a_script):
+    """No window is compiled that has no plan."""
+    torch.lazy.synchronize()
+    _C.compile_all(False)
+    torch.lazy.reset_stats()
+    yield
+    torch.lazy.synchronize()
+    _C.compile_all(True)
 
 
 def test_a_script_of_branches_makes_no_more_plans(device, used_up):
@@ -100,7 +121,15 @@ print(torch.lazy.stats()["windows_op_by_op"], torch.lazy.stats()["windows"])
     assert run_python(program, {}).split() == ["0", "32"]
 
 
-def test_random_programs_give_the_same_as_compiled_whole(device, used_up):
+def test_a_window_of_new_calls_is_compiled_though_credit_is_used_up(device, used_up):
+    x = torch.ones(5, 7, device=device)
+    for _ in range(5):
+        x = (x - 3).exp() / 2
+    x.sum().item()
+    assert torch.lazy.stats()["windows_op_by_op"] == 0
+
+
+def test_random_programs_give_the_same_as_compiled_whole(device, op_by_op):
     from hypothesis import HealthCheck, given, settings
 
     by_op = []
@@ -111,16 +140,15 @@ def test_random_programs_give_the_same_as_compiled_whole(device, used_up):
         torch.lazy.reset_stats()
         got = run(program, device, torch.float32)
         by_op.append(torch.lazy.stats()["windows_op_by_op"])
-        _C.compile_all(True)
-        want = run(program, device, torch.float32)
-        _C.compile_all(False)
+        with compiled_whole():
+            want = run(program, device, torch.float32)
         torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
 
     agree()
     assert sum(by_op) > 3
 
 
-def test_lists_are_done_member_by_member(device, used_up):
+def test_lists_are_done_member_by_member(device, op_by_op):
     """Whichever parameters have a gradient, a step of an optimizer has the plans of a step before."""
 
     def train(place):
@@ -146,7 +174,7 @@ def test_lists_are_done_member_by_member(device, used_up):
     torch.testing.assert_close(got, train("cpu"))
 
 
-def test_draws_are_the_same(device, used_up):
+def test_draws_are_the_same(device, op_by_op):
     def drawn():
         torch.manual_seed(7)
         x = torch.nn.functional.dropout(torch.ones(WIDTH, device=device), 0.5)
@@ -156,13 +184,12 @@ def test_draws_are_the_same(device, used_up):
 
     got = drawn()
     assert torch.lazy.stats()["windows_op_by_op"] == 1
-    _C.compile_all(True)
-    want = drawn()
-    _C.compile_all(False)
+    with compiled_whole():
+        want = drawn()
     torch.testing.assert_close(got, want, rtol=0, atol=0)
 
 
-def test_a_wrong_index_names_its_line(device, used_up):
+def test_a_wrong_index_names_its_line(device, op_by_op):
     x, _ = inputs(device)
     for _ in range(16):
         x = x * 0.5
@@ -173,7 +200,7 @@ def test_a_wrong_index_names_its_line(device, used_up):
     assert (x * 0 + 1).sum().item() == WIDTH * WIDTH
 
 
-def test_intermediates_go_back_as_soon_as_in_a_whole_window(device, used_up):
+def test_intermediates_go_back_as_soon_as_in_a_whole_window(device, op_by_op):
     x = torch.ones(1 << 20, device=device)
     torch.lazy.synchronize()
     torch.lazy.reset_peak_memory_stats()
