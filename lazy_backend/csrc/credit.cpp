@@ -16,7 +16,7 @@ std::atomic<int> all{0};
 // window of other calls takes none: its ops have no plans either. Known windows give back so little of their ops that what is
 // compiled for it, 1 ms an op, takes a small part of the time.
 // benchmarks.structures, ms a step from the 80th on, without credit / with it / eager: a coin for each step of an LSTM
-// 450 / 10.5 / 10.5, a loop of branches 90 / 1.9 / 2.6, three of seven augmentations 110 / 9 / 9, small trees 80 / 1.6 / 0.7.
+// 433 / 12.8 / 16, a loop of branches 73 / 1.9 / 7, three of seven augmentations 106 / 9 / 13, small trees 75 / 2.7 / 1.2.
 constexpr uint64_t kAfterKnown = 4, kGivenBack = 128;
 // A window that ran op by op is compiled when it was back within so many ops so often on end, as in a loop, or so often.
 constexpr uint64_t kSoon = 1 << 14;

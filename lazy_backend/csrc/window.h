@@ -70,8 +70,8 @@ struct Use {
   int64_t offset;
 };
 
-// Of an op's streams, without the numbers of its slots and without offsets: what the recorder looks up is also what a window is known by, so
-// that they are hashed once.
+// Of an op's streams, without the numbers of its slots and without offsets: what the recorder looks up is also what a
+// window is known by, so that they are hashed once.
 struct Keys {
   Hash code, dims;
 };
