@@ -26,14 +26,14 @@ from codegen.kernels.attention_backward import Gradients, attention_backward
 from codegen.kernels.conv import ConvSpec, Tensor, convolution
 from codegen.kernels.matmul import MatmulSpec, candidates, matmul
 from codegen.kernels.step import Steps
+from lazy_backend.driver import discovery
 from tests.codegen.kernels.contract import Launcher, dense, operand, output
-from tests.codegen.run_plan import capabilities
 
 SECONDS = 1.5  # for each case, at least
 # libgomp's threads spin for milliseconds: without a wait a product of 512^3 had one processor of the two, 209 GFLOP/s
 # in place of 414.
 SETTLE = 0.01  # seconds
-CAPS = capabilities(local_memory_bytes=256 << 10)
+CAPS = discovery.load("opencl").open().open(0).properties().complete()
 
 
 def turn(run: Callable[[], Any]) -> list[float]:

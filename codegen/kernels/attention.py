@@ -28,11 +28,15 @@ from ops_core.sizes import multiple, varies
 # (1, 8, 2048, 64) with 132 and 264, ms: 32.2, 31.1, causal 16.7, 15.6; (1, 8, 2048, 128) 57.8, 55.2; (4, 12, 512, 64)
 # 12.8, 11.9 (Granite Rapids).
 QUERY_ROWS, ITEMS_PER_UNIT, WIDE = 264, 4, 128
-# Vectors of keys in a block, and of a register tile (see matmul.REGISTER_TILES), and its rows by the bytes of a vector:
-# 6 x 4 and what they are made of fill 32 registers. (1, 8, 2048, 128), ms: 4 rows 59.5, 6 54.9.
-KEY_VECTORS = 4
-TILE_VECTORS = 4
-TILE_ROWS, FEWEST_TILE_ROWS = {64: 6}, 4
+# Keys in a block.
+BLOCK_KEYS = 64
+# Vectors of a block of few keys, whose number varies.
+FEWER_VECTORS = 4
+# (rows, vectors) of a register tile by the bytes of a vector (see matmul.REGISTER_TILES): 6 x 4 and what they are made
+# of fill 32 registers, 4 x 3 fill 16. AVX-512, (1, 8, 2048, 128), ms: 4 rows 59.5, 6 54.9. AVX2 (Zen 3), GFLOP/s of
+# (1, 8, 2048, 64), (4, 4, 256, 64) causal, (1, 4, 2048, 128) causal: 4 x 4 55, 42, 50, 4 x 3 103, 88, 107, 6 x 2 107,
+# 73, 102, with blocks of 32 keys 105, 79, 103; torch's 102, 44, 92.
+TILES, NARROW_TILE = {64: (6, 4)}, (4, 3)
 # Terms that the forward kernel adds a turn, as `matmul_registers.panel` does: (1, 8, 2048, 128) 52.6 -> 49.8 ms, and
 # 10 ms longer to build. Left in the gradient: forward and gradient of (1, 8, 2048, 64) 51.3 -> 50.2, 13 to build.
 TERMS = 2
@@ -117,9 +121,10 @@ def key_blocks(count: int, caps: Any) -> list[Keys]:
     leaves a guard, by which lengths on both sides of it would be kernels of two classes, nor do long ones lose."""
     full = caps.vector_bytes // 4
     if varies(count):
-        return [Keys(count, width, KEY_VECTORS) for width in sorted({full, min(full, VARYING_LANES)}, reverse=True)]
+        ways = {(full, BLOCK_KEYS // full), (min(full, VARYING_LANES), FEWER_VECTORS)}
+        return [Keys(count, *way) for way in sorted(ways, reverse=True)]
     width = lanes(caps, 4, count)
-    return [Keys(count, width, min(KEY_VECTORS, ceil(count / width)))]
+    return [Keys(count, width, min(BLOCK_KEYS // width, ceil(count / width)))]
 
 
 def by_keys(k: Builder, ways: list[Keys], do: Callable[[Keys], None]) -> None:
@@ -146,10 +151,17 @@ def query_block(spec: AttentionSpec, rows: int, most: int) -> int:
     return most if varies(spec.queries) else ceil(ceil(spec.queries / ceil(spec.queries / most)) / rows) * rows
 
 
-def row_lanes(count: int, caps: Any) -> int:
+def row_lanes(count: int, vectors: int, caps: Any) -> int:
     """Vector width for a row of `count` elements: the last vector may overlap another of the same tile only."""
     full = lanes(caps, 4, count)
-    return full if count <= full * TILE_VECTORS else min(full, count & -count)
+    alone = ceil(count / full) % vectors == 1 and count > full
+    return min(full, count & -count) if alone else full
+
+
+def tile_columns(count: int, vectors: int, width: int) -> list[list[int]]:
+    """Where the vectors of a row of `count` elements start, by the tiles that they are of."""
+    offsets = column_offsets(count, width)
+    return [offsets[start : start + vectors] for start in range(0, len(offsets), vectors)]
 
 
 def column_offsets(count: int, width: int) -> list[int]:
@@ -193,10 +205,10 @@ def power(k: Builder, x: V) -> V:
 def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     """The forward kernel. caps: `Capabilities`."""
     ways = key_blocks(spec.keys, caps)
-    rows = min(TILE_ROWS.get(caps.vector_bytes, FEWEST_TILE_ROWS), spec.queries)
+    most_rows, vectors = TILES.get(caps.vector_bytes, NARROW_TILE)
+    rows = min(most_rows, spec.queries)
     block = query_block(spec, rows, most_queries(spec, caps))
-    width = row_lanes(spec.value_depth, caps)
-    offsets = column_offsets(spec.value_depth, width)
+    width = row_lanes(spec.value_depth, vectors, caps)
 
     k = Builder(name, spec.index_bits, (1, 1, 1))
     read_q, read_k, read_v = spec.q(k), spec.k(k), spec.v(k)
@@ -232,15 +244,15 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
             with k.for_(0, tiles) as inner:
                 i, at = row(inner.iv), inner.iv * rows
                 with k.if_(outer.iv * keys.block < i + rows) if spec.causal else nullcontext():
-                    for n, scores in enumerate(score_tile(k, spec, scratch, keys, rows, at, TERMS)):
-                        k.store(scratch["p"], n * keys.width, scores)
+                    key_tiles(
+                        k, keys, rows, vectors, spec.depth, (scratch["q"], at), scratch["k"], (scratch["p"], 0), TERMS
+                    )
                     with k.for_(0, rows) as r:
                         places = [r.iv * keys.block + v * keys.width for v in range(keys.vectors)]
                         line = [k.load(scratch["p"], p, keys.width) for p in places]
                         line = masked(k, spec, keys, outer.iv, line, i + r.iv, read_bias, here)
-                        soften(k, scratch, line, at + r.iv, r.iv, keys, spec.value_depth, offsets, width)
-                    for start in range(0, len(offsets), TILE_VECTORS):
-                        part = offsets[start : start + TILE_VECTORS]
+                        soften(k, scratch, line, at + r.iv, r.iv, keys, spec.value_depth, width)
+                    for part in tile_columns(spec.value_depth, vectors, width):
                         add_values(k, spec, scratch, keys, rows, at, part, width, read_v, here, outer.iv)
 
     by_keys(k, ways, walk)
@@ -309,16 +321,25 @@ def load_keys(
         )  # fmt: skip
 
 
-def score_tile(
-    k: Builder, spec: AttentionSpec, scratch: dict[str, Buf], keys: Keys, rows: int, at: V, terms: int = 1
-) -> list[V]:
-    """Scores of `rows` queries from `at` on with the block of keys."""
-    return multiply(
-        k, [k.const(0.0, "f32", keys.width)] * (rows * keys.vectors), rows, spec.depth,
-        lambda r, d: k.load(scratch["q"], (at + r) * spec.depth + d),
-        lambda d: [k.load(scratch["k"], d * keys.block + v * keys.width, keys.width) for v in range(keys.vectors)],
-        terms,
-    )  # fmt: skip
+def key_tiles(
+    k: Builder, keys: Keys, rows: int, vectors: int, depth: int, row: tuple[Buf, V], across: Buf,
+    out: tuple[Buf, V | int], terms: int = 1,
+) -> None:  # fmt: skip
+    """Products of `rows` rows with a block of keys (or values) that lies across, as lines of a block.
+
+    row, out: a buffer and the row from which on it is read, or written.
+    """
+    for start in range(0, keys.vectors, vectors):
+        places = [v * keys.width for v in range(start, min(start + vectors, keys.vectors))]
+
+        def read(d: V, places: list[int] = places) -> list[V]:
+            return [k.load(across, d * keys.block + place, keys.width) for place in places]
+
+        zeros = [k.const(0.0, "f32", keys.width)] * (rows * len(places))
+        tile = iter(multiply(k, zeros, rows, depth, lambda r, d: k.load(row[0], (row[1] + r) * depth + d), read, terms))
+        for r in range(rows):
+            for place in places:
+                k.store(out[0], (out[1] + r) * keys.block + place, next(tile))
 
 
 def masked(
@@ -342,9 +363,8 @@ def masked(
 
 
 def soften(
-    k: Builder, scratch: dict[str, Buf], line: Sequence[V], at: V, r: V, keys: Keys, depth: int,
-    offsets: Sequence[int], width: int,
-) -> None:  # fmt: skip
+    k: Builder, scratch: dict[str, Buf], line: Sequence[V], at: V, r: V, keys: Keys, depth: int, width: int
+) -> None:
     """One online softmax step for a row: its weights go to scratch, its sum and output so far are rescaled."""
     old = k.load(scratch["top"], at)
     top = larger(fold(k, larger, line), old)
@@ -357,6 +377,7 @@ def soften(
     k.store(scratch["sum"], at, k.multiply_add(k.load(scratch["sum"], at), factor, total))
     k.store(scratch["top"], at, top)
     with k.if_(top != old):
+        offsets = column_offsets(depth, width)
         so_far = [k.load(scratch["out"], at * depth + offset, width) for offset in offsets]
         for offset, value in zip(offsets, so_far, strict=True):
             k.store(scratch["out"], at * depth + offset, value * factor)

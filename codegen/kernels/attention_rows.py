@@ -11,7 +11,8 @@ import operator
 from typing import Any
 
 from codegen.builder import Builder, V
-from codegen.kernels.attention import LN_2, LOG2_E, AttentionSpec, column_offsets, power, renamed, row_lanes
+from codegen.kernels.attention import LN_2, LOG2_E, AttentionSpec, column_offsets, power, renamed
+from codegen.kernels.blocks import lanes
 from codegen.kernels.reduction import larger
 from codegen.kernels.step import Step, Steps
 
@@ -19,7 +20,7 @@ from codegen.kernels.step import Step, Steps
 def attention_rows(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     """The forward kernel. caps: `Capabilities`."""
     block = caps.vector_bytes // 4  # keys
-    deep, wide = row_lanes(spec.depth, caps), row_lanes(spec.value_depth, caps)
+    deep, wide = lanes(caps, 4, spec.depth), lanes(caps, 4, spec.value_depth)
     terms, columns = column_offsets(spec.depth, deep), column_offsets(spec.value_depth, wide)
 
     k = Builder(name, spec.index_bits, (1, 1, 1))

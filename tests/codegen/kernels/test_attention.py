@@ -22,6 +22,7 @@ from tests.codegen.kernels.contract import Launcher, dense
 from tests.codegen.kernels.test_matmul import CPU, GPU
 from tests.codegen.run_plan import capabilities
 
+AVX2 = capabilities(vector_bytes=32)  # 16 registers: tiles of three vectors
 LOCAL = capabilities(is_cpu=False, vector_bytes=16, max_work_group_size=256, local_memory_bytes=48 << 10)
 
 
@@ -68,6 +69,14 @@ FEW = [
 ]  # fmt: skip
 
 
+# Vectors that are one, two or none beside whole tiles; one that would overlap another tile's.
+NARROW = [(shape, AVX2) for shape in (SHAPES[2], SHAPES[3], SHAPES[6], (1, 1, 40, 70, 28, 30))]
+
+
+def name(x):
+    return str(x) if isinstance(x, tuple) else f"{x.vector_bytes * 8} bits"
+
+
 def forward(spec, caps):
     return (attention_rows if claims_rows(spec, caps) else attention)("attention", spec, caps)
 
@@ -80,8 +89,8 @@ def test_few_queries_have_a_kernel_of_their_own():
 
 @pytest.mark.parametrize("bias", [None, "float", "bool"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("shape", SHAPES + FEW, ids=str)
-def test_forward(shape, causal, bias):
+@pytest.mark.parametrize(("shape", "caps"), [*((shape, CPU) for shape in SHAPES + FEW), *NARROW], ids=name)
+def test_forward(shape, caps, causal, bias):
     q, k, v = inputs(*shape)
     rng = np.random.default_rng(1)
     scores = (*q.shape[:3], k.shape[2])
@@ -94,7 +103,7 @@ def test_forward(shape, causal, bias):
     out, lse = np.empty((*q.shape[:3], v.shape[3]), np.float32), np.empty(q.shape[:3], np.float32)
     written = {"out": dense(out.shape, readonly=False), "lse": dense(lse.shape, readonly=False)}
     buffers = {"q": [q], "k": [k], "v": [v], "bias": [given], "out": [out], "lse": [lse]}
-    launcher = Launcher(forward(make_spec(q, k, v, causal, given, **written), CPU), buffers)
+    launcher = Launcher(forward(make_spec(q, k, v, causal, given, **written), caps), buffers)
     launcher.run()
     weights, exact_lse = softmax_scores(q, k, 0.3, causal, given)
     np.testing.assert_allclose(launcher.read("out", out), weights @ v, rtol=2e-5, atol=1e-5)
@@ -157,11 +166,12 @@ def test_decoding_and_gpus_have_other_kernels():
     assert not claims(make_spec(q, k, v, False, None, out=None), GPU)
 
 
-@pytest.mark.parametrize("backward", [(attention_backward, CPU), (attention_backward_local, LOCAL)], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("bias", [None, "bool"])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_backward(shape, causal, bias, backward):
+@pytest.mark.parametrize(
+    ("shape", "caps"), [*((shape, caps) for shape in SHAPES for caps in (CPU, LOCAL)), *NARROW], ids=name
+)
+def test_backward(shape, caps, causal, bias):
     """Gradients by hand: ds = p (g v^T - sum g out)."""
     q, k, v = inputs(*shape)
     rng = np.random.default_rng(1)
@@ -177,7 +187,7 @@ def test_backward(shape, causal, bias, backward):
     binds = [dense(read[n].shape) for n in ("grad", "out", "lse")]
     binds += [dense(x.shape, readonly=False) for x in written.values()]
     spec = make_spec(q, k, v, causal, given, out=None)
-    template, caps = backward
+    template = attention_backward if caps.is_cpu else attention_backward_local
     steps = template("backward", spec, Gradients(*binds), caps)
     assert len(steps.steps) == 2
     launcher = Launcher(steps, {n: [x] for n, x in (read | written).items()})
