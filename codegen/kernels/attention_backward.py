@@ -43,7 +43,7 @@ from ops_core.sizes import deferred, multiple
 # benchmarks/kernels.py `attention_backward`.
 QUERY_ROWS = 32
 # (rows, vectors) of a register tile by the bytes of a vector, else `NARROW_TILE`; rows divide them and the keys in a
-# block. AVX2 (Zen 3), GFLOP/s, cases as there: 4 x 4 52, 44, 48, 4 x 3 101, 70, 97, 4 x 2 91, 65, 82; torch's 90, 43, 85.
+# block. AVX2 (Zen 3), GFLOP/s, cases as there: 4 x 4 52, 44, 48, 4 x 3 101, 70, 97, 4 x 2 91, 65, 82; torch 90, 43, 85.
 TILES = {64: (4, 4)}
 # Parts for each compute unit that let an uneven split even out.
 PARTS_PER_UNIT = 2
