@@ -28,6 +28,11 @@ def lanes(caps: object, itemsize: int, extent: int) -> int:
     return next(width for width in (full >> n for n in range(full.bit_length())) if extent >= width)
 
 
+def vector_registers(caps: object) -> int:
+    """Vectors that a work item keeps without memory."""
+    return int(caps.max_private_bytes // caps.vector_bytes)  # type: ignore[attr-defined]
+
+
 def powers_of_two(count: int) -> list[int]:
     """Descending powers of two that add up to count: the widths in which a ragged edge is written."""
     return [1 << b for b in range(count.bit_length() - 1, -1, -1) if count >> b & 1]

@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
-from codegen.kernels.blocks import at_most, copy_block, lanes
+from codegen.kernels.blocks import at_most, copy_block, lanes, vector_registers
 from codegen.kernels.contraction import Load, Operand, Output, Store, Term
 from codegen.kernels.matmul_local import DEPTHS, WIDTH, local, shapes
 from codegen.kernels.matmul_registers import (
@@ -29,10 +29,6 @@ from codegen.kernels.rows import geometry, group_size
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 from ops_core.sizes import multiple, usual, varies
-
-# Vector registers of a CPU core by vector width in bytes: AVX-512 and SVE-512 have 32, AVX2 has 16.
-REGISTERS = {64: 32}
-FEWEST_REGISTERS = 16
 
 # (rows, vectors) of a register tile, best first where they cost the same. benchmarks/kernels.py `sgemm`, 1024^3,
 # GFLOP/s, on Zen 4 (two cores): 4x4 228, 8x3 228, 8x2 226, 12x2 208, 14x2 178 (A's rows alias in the first-level
@@ -289,7 +285,6 @@ def panel_tiles(spec: MatmulSpec, caps: Any, any_rows: bool) -> list[Tile]:
     rows seem better than those of four, which took 0.7 of their time. benchmarks: lengths.
     """
     width = lanes(caps, spec.itemsize, spec.n)
-    registers = REGISTERS.get(caps.vector_bytes, FEWEST_REGISTERS)
     most = ceil(spec.n / width)
 
     def cycles(tile: Tile) -> float:
@@ -300,7 +295,7 @@ def panel_tiles(spec: MatmulSpec, caps: Any, any_rows: bool) -> list[Tile]:
         return tiles * (max(tile.rows * tile.vectors, reads, FMA_LATENCY) + READ_COST * reads)
 
     shapes = {(min(rows, spec.m), min(vectors, most)) for rows, vectors in REGISTER_TILES}
-    fitting = [s for s in shapes if s[0] * s[1] + s[1] < registers]
+    fitting = [s for s in shapes if s[0] * s[1] + s[1] < vector_registers(caps)]
     order = {s: i for i, s in enumerate(REGISTER_TILES)}
     enough = EVALUATE_SCATTERED if spec.a.contiguous is None else EVALUATE_COLUMNS
     evaluate = spec.n * spec.batch // distinct(spec) >= enough and (

@@ -14,13 +14,13 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from codegen.builder import Buf, Builder, V
-from codegen.kernels.blocks import at_most, copy_block, lanes
+from codegen.kernels.blocks import at_most, copy_block, lanes, vector_registers
 from codegen.kernels.recurrence_walk import Cell, Put, Recurrence
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 
-# Vectors of sums that a register tile holds. benchmarks: lstm_train.
-TILE_SUMS = 24
+# Of the registers a tile's sums take that part: 24 of 32, 12 of 16. benchmarks: lstm_train.
+SUMS_SHARE = 3 / 4
 # Vectors of columns in a tile where a step has one block of gates: as many as an LSTM has blocks.
 TILE_VECTORS = 4
 
@@ -69,7 +69,8 @@ def tiles(spec: Recurrence, blocks: int, depth: int, caps: Any) -> Tiles:
     width = lanes(caps, BY_NAME[spec.sums].bytes, spec.size)
     vectors = min(TILE_VECTORS if blocks == 1 else 1, ceil(spec.size / width))
     each = ceil(spec.batch / caps.compute_units)
-    count = ceil(each / (TILE_SUMS // (blocks * vectors)))
+    sums = int(vector_registers(caps) * SUMS_SHARE)
+    count = ceil(each / max(1, sums // (blocks * vectors)))
     rows = ceil(each / count)
     return Tiles(blocks, depth, spec.size, width, vectors, rows, rows * count, spec.batch)
 

@@ -22,7 +22,8 @@ DEFAULTS: dict[str, Any] = {
     "mem_alignment": 64,
     "max_kernel_args": 64,
     "max_arg_bytes": lambda c: 8 * c.max_kernel_args,
-    "max_private_bytes": lambda c: 32 * c.vector_bytes if c.is_cpu else 1020,
+    # AVX-512 and SVE-512 have 32 vector registers, AVX2 and SSE 16.
+    "max_private_bytes": lambda c: (32 if c.vector_bytes >= 64 else 16) * c.vector_bytes if c.is_cpu else 1020,
     "launch_us": 5.0,
     "bandwidth_gbs": lambda c: min(20.0 * c.compute_units, 200.0) if c.is_cpu else 200.0,
     "peak_gflops_f32": lambda c: c.compute_units * c.vector_bytes / 4 * 2 * (2.0 if c.is_cpu else 64.0),

@@ -232,8 +232,8 @@ lazy_status properties(lazy_device device, lazy_properties* out) {
   p.mem_alignment = device->svm ? kSvmAlignment : std::max(1u, info<cl_uint>(id, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
   p.max_arg_bytes = static_cast<uint32_t>(info<size_t>(id, CL_DEVICE_MAX_PARAMETER_SIZE));
   p.max_kernel_args = p.max_arg_bytes / 8;
-  // What the registers hold: 32 vector registers of a CPU, 255 words of a GPU's lane.
-  p.max_private_bytes = device->is_cpu ? 32 * p.vector_bytes : 255 * 4;
+  // What the registers hold: 32 vector registers of AVX-512, 16 of AVX2, 255 words of a GPU's lane.
+  p.max_private_bytes = device->is_cpu ? (p.vector_bytes >= 64 ? 32 : 16) * p.vector_bytes : 255 * 4;
   p.host_visible = device->fine;
   p.has_f16 = has_extension(id, "cl_khr_fp16");
   p.has_f64 = info<cl_bitfield>(id, CL_DEVICE_DOUBLE_FP_CONFIG) != 0;
