@@ -58,9 +58,12 @@ SHALLOW_DEPTH = 128
 # Up to this many rows (or columns) both operands are read along k when they are contiguous there.
 # benchmarks/kernels.py `skinny`, W^T: 32 x 1024 x 1024 64 GFLOP/s a core, as a panel 49; MKL 55.
 DOT_ROWS = 32
-# (rows, columns) of such a tile. Few rows wait for memory, and more columns keep more of it in flight:
-# 4 x 4096 x 4096 4x4 27, 4x8 37; MKL 18. With more rows the accumulators of 4x8 no longer fit.
-DOT_TILES = ((4, 8), (4, 4))
+# (rows, columns) of such a tile, by how many vector registers there are. Few rows wait for memory, and more columns
+# keep more of it in flight: 4 x 4096 x 4096 4x4 27, 4x8 37; MKL 18. With more rows the accumulators of 4x8 no longer
+# fit. In 16 registers 4x3 do (Zen 3, GFLOP/s, 4x8, 4x4, 4x3, 4x2, MKL): 4 x 1024 x 1024 37, 46, 95, 93, 18;
+# 4 x 4096 x 4096 28, 32, 32, 30, 7; 16 x 1024 x 1024 39, 72, 80, 75, 48; 32 x 1024 x 1024 40, 76, 99, 75, 74;
+# 1 x 1024 x 1024 34, 40, 38, 27, 17.
+DOT_TILES, SMALL_DOT_TILES = {32: ((4, 8), (4, 4))}, ((4, 3),)
 DOT_WIDE_ROWS = 8
 
 # A is evaluated beforehand where it is read for at least this many columns and has a prologue, or lies across and is
@@ -268,7 +271,8 @@ def schedules(spec: MatmulSpec, caps: Any, any_rows: bool = False) -> list[Tile]
         return [Tile("local", s.rows, s.columns, splits=s.splits, slices=s.slices) for s in shapes(spec, caps)]
     found = panel_tiles(spec, caps, any_rows)
     if spec.a.contiguous == 1 and spec.b.contiguous == 0 and spec.k >= 2:
-        dots = [Tile("dot", min(spec.m, rows), min(spec.n, columns)) for rows, columns in DOT_TILES]
+        sizes = DOT_TILES.get(vector_registers(caps), SMALL_DOT_TILES)
+        dots = [Tile("dot", min(spec.m, rows), min(spec.n, columns)) for rows, columns in sizes]
         dots = dots if spec.m <= DOT_WIDE_ROWS else dots[::-1]
         found = dots + found if min(spec.m, spec.n) <= DOT_ROWS else found + dots
     passes_by = spec.k * spec.n * spec.b.bytes > STREAM_BYTES and spec.b.contiguous == 1 and spec.inner == 1
