@@ -85,7 +85,7 @@ class Chain:
         if not self.inner or any(p.vars != self.vars or p.reduced or p.roots for p in programs):
             raise Misfit
         self.plane = prod(v.size for v in self.inner)
-        self.pad = max(caps.vector_bytes // element_bytes(p) for p in programs)
+        self.pad = max(caps.vector_bytes // element_bytes(p, self.inner[-1]) for p in programs)
         self.outer = Program(self.vars)
         self.rings: list[Ring] = []
         self.near: list[Near] = []

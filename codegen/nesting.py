@@ -64,10 +64,18 @@ def arrange(program: Program, vector_bytes: int = 0) -> Nest:
     )
 
 
-def element_bytes(program: Program) -> int:
-    """Bytes of the widest number that the program computes with, at least 4: what decides how many lanes fit."""
-    kept = [b.dtype for b in program.buffers] + [r.dtype for r in program.reductions]
-    return max([4, *(BY_NAME[d].bytes for d in (*kept, *(i.dtype for i in program.instrs)))])
+def element_bytes(program: Program, vector: Var | None) -> int:
+    """Bytes of the widest number that the program has for each element along `vector`, at least 4: what decides how
+    many lanes fit. A row's index into a table is one number for the whole row."""
+    along = set[int]()
+    for id, instr in enumerate(program.instrs):
+        exprs = [d for d in instr.data if isinstance(d, Expr)]
+        args = instr.args if instr.op != "load" else ()  # where a part of a row begins, its guard changes
+        if along.intersection(args) or any(vector in e.vars for e in exprs):
+            along.add(id)
+    dtypes = [program.instrs[id].dtype for id in along] + [r.dtype for r in program.reductions]
+    dtypes += [program.buffers[s.buffer].dtype for s in program.stores]
+    return max([4, *(BY_NAME[d].bytes for d in dtypes)])
 
 
 def varies_with(expr: Expr, vector: Var, columns: int, once: Callable[[int], bool]) -> set[type | None]:

@@ -95,7 +95,8 @@ class _Bands:
                         [offsets[o] for o in member.program.offsets],
                         [self.scalars[s] for s in member.program.scalars],
                     )
-                    width = lanes(chain.inner[-1], self.caps.vector_bytes // element_bytes(member.program))
+                    wanted = self.caps.vector_bytes // element_bytes(member.program, chain.inner[-1])
+                    width = lanes(chain.inner[-1], wanted)
                     _Row(k, chain, member, bound, width, own).emit(row)
         return self._step(args)
 

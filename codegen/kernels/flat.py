@@ -78,7 +78,7 @@ class Flat:
         offsets = [next(rest) for _ in program.offsets]
         scalars = [k.arg(dtype) if shared else next(rest) for dtype, shared in zip(types, self.shared, strict=True)]
         emitter = Emitter(k, program, ANY, Arguments(buffers, offsets, scalars))
-        width = (caps.vector_bytes if cpu else GPU_VECTOR_BYTES) // element_bytes(program)
+        width = (caps.vector_bytes if cpu else GPU_VECTOR_BYTES) // element_bytes(program, ANY)
         lo = (group - first) * chunk
         hi = k.map("minimum", lo + chunk, length)
         whole = lo + (hi - lo) // width * width

@@ -57,8 +57,8 @@ class Kernel:
 
 def build(name: str, program: Program, caps: Any) -> Kernel:
     """The kernel of a loop program."""
-    wanted = (caps.vector_bytes if caps.is_cpu else GPU_VECTOR_BYTES) // element_bytes(program)
     nest = arrange(program, caps.vector_bytes if caps.is_cpu else 0)
+    wanted = (caps.vector_bytes if caps.is_cpu else GPU_VECTOR_BYTES) // element_bytes(nest.program, nest.vector)
     width = nest.rows.width if nest.rows else lanes(nest.vector, wanted)
     return _Nest(name, nest, width, caps).kernel()
 
@@ -197,7 +197,7 @@ class _Nest:
             needed = [i for i in needs(program, self._roots(phase), read) if self.walks[i] and i not in read]
             ops = sum(kept.ops(program.instrs[id], vector, self.width) for id in needed)
             phase.vectors = walk.vectors(program, phase, ops, usual(vector.size) // self.width)
-        row = usual(prod(v.size for v in self.nest.reduced)) * element_bytes(program)
+        row = usual(prod(v.size for v in self.nest.reduced)) * element_bytes(program, vector)
         if self.nest.parallel and walk.AHEAD <= row <= caps.cache_bytes // 2:
             first = needs(program, self._roots(self.phases[0]))
             self.phases[-1].ahead = walk.streams(program, first, self.nest.parallel[-1], vector)
