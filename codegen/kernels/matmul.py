@@ -74,6 +74,11 @@ EVALUATE_COLUMNS = 256
 # benchmarks/kernels.py `conv`, input of 512 x 7^2: 26 -> 66 GFLOP/s a core.
 EVALUATE_SCATTERED = 64
 EVALUATE_BYTES = 256 << 10
+# ... or where its rows come in short runs (joined heads), which a core's guesses do not follow, it is large, and so
+# many vectors of columns read it. GPT's gradients of q, k and v, heads of 32, 2048 x 768 x 256 in training, AVX2
+# (Zen 3): 13.2 ms as it lies, 6.5 and 0.9 before; the whole step 626 -> 585 (least of ten turns). 2 MB that is in a
+# cache, 2048 x 256 x 256: 1.98, 2.11 and 0.34. Heads of 64, 1024 x 768 x 768: 9.0, 10.2 together.
+SHORT_RUN, SHORT_RUN_BYTES, SHORT_RUN_VECTORS = 128, 4 << 20, 24
 # Rows and columns that one work item evaluates: long enough runs of what lies across for the core's guesses, and few
 # enough lines of what is written for its cache. 2048^2 that lies across, Granite Rapids, ms: 64 rows of all columns
 # 1.61, 256 x 64 1.29, 64 x 256 1.10, 128 x 128 1.08; 1024^2 0.22, 0.20, 0.19, 0.19.
@@ -302,9 +307,12 @@ def panel_tiles(spec: MatmulSpec, caps: Any, any_rows: bool) -> list[Tile]:
     fitting = [s for s in shapes if s[0] * s[1] + s[1] < vector_registers(caps)]
     order = {s: i for i, s in enumerate(REGISTER_TILES)}
     enough = EVALUATE_SCATTERED if spec.a.contiguous is None else EVALUATE_COLUMNS
+    bytes_of_a = spec.m * spec.k * spec.itemsize
     evaluate = spec.n * spec.batch // distinct(spec) >= enough and (
-        spec.a.flops > 0 or (spec.a.contiguous != 1 and spec.m * spec.k * spec.itemsize > EVALUATE_BYTES)
+        spec.a.flops > 0 or (spec.a.contiguous != 1 and bytes_of_a > EVALUATE_BYTES)
     )
+    short = 1 < spec.a.run <= SHORT_RUN // spec.itemsize and bytes_of_a > SHORT_RUN_BYTES
+    evaluate = evaluate or (short and most >= SHORT_RUN_VECTORS and spec.inner == 1)
     few = spec.m <= SHALLOW_ROWS and not any_rows
     depth = SHALLOW_DEPTH if few and spec.b.contiguous == 1 else PACK_DEPTH
     if spec.a.contiguous != 1 and not evaluate:

@@ -103,3 +103,13 @@ def test_a_batch_of_them() -> None:
         c.output(matmul(x, c.input(floats(5, 64, 48))))
 
     assert quotients_in_products(build(project).check(launches=1)) == 0
+
+
+@pytest.mark.parametrize(("size", "columns", "first"), [(32, 256, True), (64, 256, False), (32, 128, False)])
+def test_short_runs_of_a_large_matrix_are_written_out_before_many_vectors_read_them(
+    size: int, columns: int, first: bool
+) -> None:
+    def project(c: Case) -> None:
+        c.output(matmul(heads(c, 8, 768 // size, 180, size), c.input(floats(768, columns))))
+
+    build(project).check(launches=2 if first else 1, vector_bytes=32)
