@@ -16,7 +16,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from codegen.builder import Buf, Builder, V
-from codegen.kernels.blocks import VARYING_LANES, at_most, copy_block, lanes, store_row, vector_registers
+from codegen.kernels.blocks import VARYING_LANES, at_most, by_registers, copy_block, lanes, store_row
 from codegen.kernels.reduction import larger
 from codegen.kernels.step import Step, Steps
 from codegen.mathlib.exponential import EXP2
@@ -36,7 +36,7 @@ FEWER_VECTORS = 4
 # are made of fill 32, 4 x 3 fill 16. AVX-512, (1, 8, 2048, 128), ms: 4 rows 59.5, 6 54.9. AVX2 (Zen 3), GFLOP/s of
 # (1, 8, 2048, 64), (4, 4, 256, 64) causal, (1, 4, 2048, 128) causal: 4 x 4 55, 42, 50, 4 x 3 103, 88, 107, 6 x 2 107,
 # 73, 102, with blocks of 32 keys 105, 79, 103; torch's 102, 44, 92.
-TILES, SMALL_TILE = {32: (6, 4)}, (4, 3)
+TILES = {32: (6, 4), 16: (4, 3)}
 # Terms that the forward kernel adds a turn, as `matmul_registers.panel` does: (1, 8, 2048, 128) 52.6 -> 49.8 ms, and
 # 10 ms longer to build. Left in the gradient: forward and gradient of (1, 8, 2048, 64) 51.3 -> 50.2, 13 to build.
 TERMS = 2
@@ -205,7 +205,7 @@ def power(k: Builder, x: V) -> V:
 def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
     """The forward kernel. caps: `Capabilities`."""
     ways = key_blocks(spec.keys, caps)
-    most_rows, vectors = TILES.get(vector_registers(caps), SMALL_TILE)
+    most_rows, vectors = by_registers(TILES, caps)
     rows = min(most_rows, spec.queries)
     block = query_block(spec, rows, most_queries(spec, caps))
     width = row_lanes(spec.value_depth, vectors, caps)

@@ -17,7 +17,6 @@ from codegen.builder import Buf, Builder, V
 from codegen.kernels.attention import (
     LN_2,
     LOG2_E,
-    SMALL_TILE,
     AttentionSpec,
     Bind,
     Keys,
@@ -35,17 +34,17 @@ from codegen.kernels.attention import (
     row_lanes,
     tile_columns,
 )  # fmt: skip
-from codegen.kernels.blocks import at_most, lanes, store_row, vector_registers
+from codegen.kernels.blocks import at_most, by_registers, lanes, store_row
 from codegen.kernels.step import Step, Steps
 from ops_core.sizes import deferred, multiple
 
 # Queries that are worked on at a time: their weights and both gradients stay in the first-level cache.
 # benchmarks/kernels.py `attention_backward`.
 QUERY_ROWS = 32
-# (rows, vectors) of a register tile by how many registers there are, else `SMALL_TILE`; rows divide them and the
-# keys in a block. AVX2 (Zen 3), GFLOP/s, cases as there: 4 x 4 52, 44, 48, 4 x 3 101, 70, 97, 4 x 2 91, 65, 82;
+# (rows, vectors) of a register tile by how many registers there are; rows divide them and the keys in a block.
+# AVX2 (Zen 3), GFLOP/s, cases as there: 4 x 4 52, 44, 48, 4 x 3 101, 70, 97, 4 x 2 91, 65, 82;
 # torch's 90, 43, 85.
-TILES = {32: (4, 4)}
+TILES = {32: (4, 4), 16: (4, 3)}
 # Parts for each compute unit that let an uneven split even out.
 PARTS_PER_UNIT = 2
 
@@ -101,7 +100,7 @@ def gradient_step(
     name: str, spec: AttentionSpec, gradients: Gradients, ways: list[Keys], parts: int, caps: Any
 ) -> Step:
     """dk and dv of a part of the keys, and what this part adds to dq."""
-    most_rows, vectors = TILES.get(vector_registers(caps), SMALL_TILE)
+    most_rows, vectors = by_registers(TILES, caps)
     rows = min(most_rows, spec.queries)
     block = query_block(spec, rows, QUERY_ROWS)
     blocks, tiles = ceil(spec.queries / block), block // rows
@@ -242,7 +241,7 @@ def add_queries(
     here: list[V], number: V, caps: Any,
 ) -> None:  # fmt: skip
     """dq += ds @ k for a tile of queries."""
-    vectors = TILES.get(vector_registers(caps), SMALL_TILE)[1]
+    vectors = by_registers(TILES, caps)[1]
     width = row_lanes(spec.depth, vectors, caps)
     for part in tile_columns(spec.depth, vectors, width):
         places = [base + (r * spec.depth + offset) for r in range(rows) for offset in part]
@@ -264,7 +263,7 @@ def add_queries(
 
 def add_keys(k: Builder, target: Buf, weights: Buf, rows: Buf, keys: Keys, block: int, depth: int, caps: Any) -> None:
     """target[key] += sum over queries of weights[query, key] rows[query]."""
-    most_rows, vectors = TILES.get(vector_registers(caps), SMALL_TILE)
+    most_rows, vectors = by_registers(TILES, caps)
     width = row_lanes(depth, vectors, caps)
     high = min(most_rows, keys.block)
     with k.for_(0, keys.block, high) as tile:

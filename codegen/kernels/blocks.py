@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.contraction import Load, Runs, Store
 from ops_core.sizes import multiple, varies
+
+T = TypeVar("T")
 
 # Lanes along an extent that varies: extents from here up share a kernel. benchmarks: lengths.
 VARYING_LANES = 8
@@ -28,9 +31,18 @@ def lanes(caps: object, itemsize: int, extent: int) -> int:
     return next(width for width in (full >> n for n in range(full.bit_length())) if extent >= width)
 
 
+# Of a device that says less its compiler makes do: no tile is smaller than what these hold.
+FEWEST_REGISTERS = 16
+
+
 def vector_registers(caps: object) -> int:
     """Vectors that a work item keeps without memory."""
-    return int(caps.max_private_bytes // caps.vector_bytes)  # type: ignore[attr-defined]
+    return max(FEWEST_REGISTERS, int(caps.max_private_bytes // caps.vector_bytes))  # type: ignore[attr-defined]
+
+
+def by_registers(table: Mapping[int, T], caps: object) -> T:
+    """Of a table by how many registers there are, from `FEWEST_REGISTERS` up, the entry for those of a device."""
+    return table[max(n for n in table if n <= vector_registers(caps))]
 
 
 def powers_of_two(count: int) -> list[int]:

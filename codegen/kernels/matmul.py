@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
-from codegen.kernels.blocks import at_most, copy_block, lanes, vector_registers
+from codegen.kernels.blocks import at_most, by_registers, copy_block, lanes, vector_registers
 from codegen.kernels.contraction import Load, Operand, Output, Store, Term
 from codegen.kernels.matmul_local import DEPTHS, WIDTH, local, shapes
 from codegen.kernels.matmul_registers import (
@@ -63,7 +63,7 @@ DOT_ROWS = 32
 # fit. In 16 registers 4x3 do (Zen 3, GFLOP/s, 4x8, 4x4, 4x3, 4x2, MKL): 4 x 1024 x 1024 37, 46, 95, 93, 18;
 # 4 x 4096 x 4096 28, 32, 32, 30, 7; 16 x 1024 x 1024 39, 72, 80, 75, 48; 32 x 1024 x 1024 40, 76, 99, 75, 74;
 # 1 x 1024 x 1024 34, 40, 38, 27, 17.
-DOT_TILES, SMALL_DOT_TILES = {32: ((4, 8), (4, 4))}, ((4, 3),)
+DOT_TILES = {32: ((4, 8), (4, 4)), 16: ((4, 3),)}
 DOT_WIDE_ROWS = 8
 
 # A is evaluated beforehand where it is read for at least this many columns and has a prologue, or lies across and is
@@ -276,7 +276,7 @@ def schedules(spec: MatmulSpec, caps: Any, any_rows: bool = False) -> list[Tile]
         return [Tile("local", s.rows, s.columns, splits=s.splits, slices=s.slices) for s in shapes(spec, caps)]
     found = panel_tiles(spec, caps, any_rows)
     if spec.a.contiguous == 1 and spec.b.contiguous == 0 and spec.k >= 2:
-        sizes = DOT_TILES.get(vector_registers(caps), SMALL_DOT_TILES)
+        sizes = by_registers(DOT_TILES, caps)
         dots = [Tile("dot", min(spec.m, rows), min(spec.n, columns)) for rows, columns in sizes]
         dots = dots if spec.m <= DOT_WIDE_ROWS else dots[::-1]
         found = dots + found if min(spec.m, spec.n) <= DOT_ROWS else found + dots

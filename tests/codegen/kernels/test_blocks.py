@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from codegen.builder import Builder
-from codegen.kernels.blocks import LOOPED_ROUNDS, transpose
+from codegen.kernels.blocks import LOOPED_ROUNDS, by_registers, transpose
+from codegen.kernels.matmul import candidates
+from tests.codegen.kernels.test_matmul import MatmulSpec, operand, output
 from tests.codegen.run_kernel import PLACES, run
+from tests.codegen.run_plan import capabilities
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -26,3 +29,16 @@ def test_a_block_is_transposed(place: str, width: int, dtype: str) -> None:
     got = np.zeros_like(source)
     run(place, text, (1,), None, source, got)
     assert np.array_equal(got.reshape(width, width), source.reshape(width, width).T)
+
+
+@pytest.mark.parametrize(
+    ("vector_bytes", "private", "registers"),
+    [(64, 0, 32), (32, 0, 16), (16, 0, 16), (32, 1024, 32), (32, 1536, 32), (64, 256, 16), (32, 1 << 20, 32)],
+)
+def test_tiles_are_for_the_registers_that_a_device_says_it_has(vector_bytes: int, private: int, registers: int) -> None:
+    """16 where it says less: every product has a tile on every device."""
+    caps = capabilities(vector_bytes=vector_bytes, max_private_bytes=private)
+    assert by_registers({32: 32, 16: 16}, caps) == registers
+    spec = MatmulSpec(1, 64, 64, 64, operand("f32", (0, 64, 1)), operand("f32", (0, 64, 1)), output("f32", (0, 64, 1)))
+    tile = candidates(spec, caps)[0]
+    assert registers // 2 <= tile.rows * tile.vectors + tile.vectors < registers
