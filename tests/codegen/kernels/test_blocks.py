@@ -7,8 +7,8 @@ import pytest
 
 from codegen.builder import Builder
 from codegen.kernels.blocks import LOOPED_ROUNDS, by_registers, transpose
-from codegen.kernels.matmul import candidates
-from tests.codegen.kernels.test_matmul import MatmulSpec, operand, output
+from codegen.kernels.matmul import MatmulSpec, candidates
+from tests.codegen.kernels.contract import operand, output
 from tests.codegen.run_kernel import PLACES, run
 from tests.codegen.run_plan import capabilities
 
