@@ -18,7 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Runs before torch is imported, which reads the environment."""
     if window := config.getoption("--window"):
         os.environ["LAZY_WINDOW"] = window
-    if "LAZY_CACHE_DIR" not in os.environ:
+    if "LAZY_CACHE_DIR" not in os.environ and not config.getoption("numprocesses", None):  # its workers come here too
         config.lazy_cache = os.environ["LAZY_CACHE_DIR"] = tempfile.mkdtemp(prefix="lazy-cache-")
 
 

@@ -34,10 +34,10 @@ LIMITS = re.compile(
 )
 
 
-def run(dtypes, samples):
+def run(dtypes, samples, infos=op_db):
     tally = Tally()
     recorder = Recorder(tally, is_view_or_query)
-    for info in op_db:
+    for info in infos:
         for dtype in dtypes:
             if not info.supports_dtype(dtype, "cpu") or info.name.startswith("jiterator"):
                 continue
@@ -77,10 +77,11 @@ def judge(tally):
     assert not unexplained, "\n".join(f"{name}: {why}" for name, why in unexplained.items())
 
 
-def test_sampled():
-    tally = run([torch.float32], 1)
+@pytest.mark.parametrize("part", [0, 1])
+def test_sampled(part):
+    tally = run([torch.float32], 1, op_db[part::2])  # in parts, for two processes
     judge(tally)
-    assert len(tally.passed) > 450
+    assert len(tally.passed) > 300
 
 
 @pytest.mark.slow
