@@ -34,7 +34,7 @@ $(TESTS): pyproject.toml | $(DEPS)
 	@touch $@
 
 $(BUILD): $(DEPS) setup.py examples/port_hostc/pyproject.toml $(CSRC)
-	@echo "== the C++ part (about a minute)"
+	@echo "== the C++ part (one to four minutes)"
 	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --verbose --editable .
 	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --editable examples/port_hostc
 	$(PY) -m compileall -q lazy_backend ops_core codegen device_sim  # pip does not, for a package that may be edited

@@ -2,6 +2,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+namespace lazy::autocast {
 namespace {
 
 using namespace at;  // the lists' signatures are written inside of it
@@ -28,3 +29,4 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 }
 
 }  // namespace
+}  // namespace lazy::autocast

@@ -92,7 +92,7 @@ Pool& pool(size_t threads) {
 
 using Tasks = std::vector<std::function<void()>>;
 
-struct Call {
+struct HostCall {
   at::Tensor out;
   std::vector<at::Tensor> in;
   const std::string& attrs;
@@ -128,7 +128,7 @@ struct Call {
 struct Geometry {
   std::vector<int64_t> stride, padding, dilation, none;
   int64_t groups;
-  explicit Geometry(const Call& c)
+  explicit Geometry(const HostCall& c)
       : stride(c.ints("stride")), padding(c.ints("padding")), dilation(c.ints("dilation")),
         none(stride.size(), 0), groups(c.ints("groups")[0]) {}
 };
@@ -136,13 +136,13 @@ struct Geometry {
 // Whether to split by the channels of the weight: each part brings the whole other operand into the library's layout.
 // A part of a single small volume would not go to oneDNN at all (use_mkldnn in ATen/native/Convolution.cpp): 16 x 16 x 28 x
 // 28 takes 11.5 ms then, two of them 4.3.
-bool by_channels(const Call& c, const Geometry& g) {
+bool by_channels(const HostCall& c, const Geometry& g) {
   const auto fewest = static_cast<int64_t>(c.parts) * (c.in[0].dim() == 5 ? 2 : 1);
   return g.groups == 1 && (c.in[1].numel() > c.in[0].numel() || c.in[0].size(0) < fewest);
 }
 
 // out [N, O, ..] from x [N, C, ..], w [O, C / groups, ..]: by images or by outputs.
-Tasks forward(const Call& c, const Geometry& g) {
+Tasks forward(const HostCall& c, const Geometry& g) {
   const auto out = c.out, x = c.in[0], w = c.in[1];
   const auto run = [g](at::Tensor to, const at::Tensor& image, const at::Tensor& weight, int64_t groups) {
     auto made = at::convolution(image, weight, {}, g.stride, g.padding, g.dilation, false, g.none, groups);
@@ -160,7 +160,7 @@ Tasks forward(const Call& c, const Geometry& g) {
 }
 
 // The gradient of a convolution's input, by images or by its channels.
-Tasks transposed(const Call& c, const Geometry& g) {
+Tasks transposed(const HostCall& c, const Geometry& g) {
   const auto out = c.out, grad = c.in[0], w = c.in[1];
   const auto run = [g](at::Tensor to, const at::Tensor& gradient, const at::Tensor& weight) {
     to.copy_(std::get<0>(at::convolution_backward(gradient, to, weight, c10::nullopt, g.stride, g.padding, g.dilation,
@@ -177,7 +177,7 @@ constexpr int64_t kGradientBytes = 5 << 19;
 
 // x [C / groups, groups * N, ..] with a "kernel" w [O, N, ..] larger than the result: the gradient of a weight
 // [O, C / groups, ..], by its outputs. Stride and dilation are exchanged.
-Tasks weight_gradient(const Call& c, const Geometry& g) {
+Tasks weight_gradient(const HostCall& c, const Geometry& g) {
   const auto grad = c.in[1].transpose(0, 1), weight = c.out.transpose(0, 1);
   const int64_t images = grad.size(0), ins = c.in[0].size(0), outs = grad.size(1) / g.groups;
   const auto input = c.in[0].unflatten(1, {g.groups, images}).transpose(0, 2).flatten(1, 2);  // [N, (groups, C / groups), ..]
@@ -194,7 +194,7 @@ Tasks weight_gradient(const Call& c, const Geometry& g) {
 
 // Whether the call is the gradient of a weight: of the sizes that a convolution with such a weight has, and on operands
 // that lie with images and channels exchanged. Where these do not show (copies, one image), w is larger than the result.
-bool of_weight(const Call& c, const Geometry& g) {
+bool of_weight(const HostCall& c, const Geometry& g) {
   int64_t kernel = 1, result = 1;
   for (int64_t d = 2; d < c.out.dim(); ++d) {
     const auto i = static_cast<size_t>(d - 2);
@@ -208,14 +208,14 @@ bool of_weight(const Call& c, const Geometry& g) {
   return kernel > result;
 }
 
-Tasks convolution(const Call& c) {
+Tasks convolution_tasks(const HostCall& c) {
   const Geometry g(c);
   if (c.flag("transposed")) return transposed(c, g);
   return of_weight(c, g) ? weight_gradient(c, g) : forward(c, g);
 }
 
 // out [.., m, n] = a [.., m, k] times b [.., k, n], by matrices, else by rows or columns, of whichever there are more.
-Tasks product(const Call& c) {
+Tasks product_tasks(const HostCall& c) {
   const auto out = c.out, a = c.in[0], b = c.in[1];
   const int64_t rows = out.dim() - 2, columns = out.dim() - 1;
   const auto run = [](at::Tensor to, const at::Tensor& left, const at::Tensor& right) { to.copy_(at::matmul(left, right)); };
@@ -226,7 +226,7 @@ Tasks product(const Call& c) {
   return c.split(out.size(columns), [=](int64_t i, int64_t j) { run(out.slice(columns, i, j), a, b.slice(columns, i, j)); });
 }
 
-const std::map<std::string, Tasks (*)(const Call&)> kOps = {{"convolution", convolution}, {"matmul", product}};
+const std::map<std::string, Tasks (*)(const HostCall&)> kOps = {{"convolution", convolution_tasks}, {"matmul", product_tasks}};
 
 const std::map<uint32_t, at::ScalarType> kDtypes = {{LAZY_F32, at::kFloat}, {LAZY_BF16, at::kBFloat16}};
 
@@ -314,7 +314,7 @@ void run_library(Device& device, const std::vector<LibraryCall>& calls) {
     TORCH_CHECK(op != kOps.end(), "the driver does not offer the core op ", call.name);
     std::string what = call.name + " " + call.attrs;
     for (const auto& t : views) what += " " + c10::str(t.sizes(), t.strides());
-    for (auto& task : op->second(Call{views[0], {views.begin() + 1, views.end()}, call.attrs, parts}))
+    for (auto& task : op->second(HostCall{views[0], {views.begin() + 1, views.end()}, call.attrs, parts}))
       tasks.push_back([what, task] {
         try {
           task();

@@ -22,13 +22,13 @@ namespace {
 
 // Events of markers that nobody holds any more, by device. The next marker's job destroys them: the last holder may be
 // Python shutting down, when a driver must not be called.
-std::mutex mutex;
+std::mutex retired_mutex;
 std::vector<std::pair<int, lazy_event>> retired;
 
 void destroy_retired(Device& device) {
   std::vector<lazy_event> events;
   {
-    std::lock_guard lock(mutex);
+    std::lock_guard lock(retired_mutex);
     std::erase_if(retired, [&](const auto& entry) {
       if (entry.first == device.index) events.push_back(entry.second);
       return entry.first == device.index;
@@ -41,7 +41,7 @@ void destroy_retired(Device& device) {
 
 Marker::~Marker() {
   if (event == nullptr) return;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(retired_mutex);
   retired.emplace_back(device, event);
 }
 

@@ -87,13 +87,13 @@ std::tuple<Tensor, Tensor> pad_packed_sequence(const Tensor& data, const Tensor&
   return {batch_first ? steps.transpose(0, 1) : steps, at::tensor(sequence_lengths(batch_sizes, made.batch), at::kLong)};
 }
 
-void implement(torch::Library& m) {
+void implement_packed(torch::Library& m) {
   m.impl("_pack_padded_sequence", TORCH_FN(pack_padded_sequence));
   m.impl("_pad_packed_sequence", TORCH_FN(pad_packed_sequence));
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { implement(m); }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { implement(m); }  // in inference mode
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { implement_packed(m); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { implement_packed(m); }  // in inference mode
 
 }  // namespace
 

@@ -43,7 +43,7 @@ struct Span {
   int64_t start, end;  // ns: the device's clock, then, as kineto counts, since the epoch
 };
 
-std::mutex mutex;  // guards what follows
+std::mutex profile_mutex;  // guards what follows
 bool in_session = false, profiling = false;
 std::deque<Launch> launches;
 std::vector<Span> spans;  // of a session
@@ -105,7 +105,7 @@ std::string describe(lazy_kernel kernel) {
 class Session final : public libkineto::IActivityProfilerSession {
  public:
   void start() override {
-    std::lock_guard lock(mutex);
+    std::lock_guard lock(profile_mutex);
     want(in_session, true);
     status_ = libkineto::TraceStatus::RECORDING;
   }
@@ -115,7 +115,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     for (int i = 0; i < device_count(); ++i) {
       synchronize(i);
     }
-    std::lock_guard lock(mutex);
+    std::lock_guard lock(profile_mutex);
     look(launches.size());
     want(in_session, false);
     spans_.swap(spans);
@@ -239,14 +239,14 @@ struct Stubs final : torch::profiler::impl::ProfilerStubs {
 void trace_launch(Device& device, uint64_t serial, lazy_kernel kernel, const std::vector<uint32_t>& numbers,
                   lazy_event start) {
   const lazy_event end = device.record();
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(profile_mutex);
   launches.push_back({&device, serial, kernel, numbers, start, end});
   if (launches.size() >= kMaxLaunches) look(kMaxLaunches / 2);
 }
 
 void set_profiling(bool on) {
   GilRelease free;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(profile_mutex);
   look(launches.size());
   if (on) times.clear();
   want(profiling, on);
@@ -257,7 +257,7 @@ std::unordered_map<uint32_t, LaunchTime> launch_times() {
   for (int i = 0; i < device_count(); ++i) {
     synchronize(i);
   }
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(profile_mutex);
   look(launches.size());
   return times;
 }

@@ -30,12 +30,12 @@ enum class Kind : int64_t { lstm, gru, rnn_tanh, rnn_relu };
 
 // `gates` columns of blocks as wide as the state in a step's products; `saved` blocks of a step kept for the backward pass.
 // The same table in Python, with what the blocks are: ops_core/lowering/recurrence.py.
-struct Shape {
+struct LayerShape {
   const char* name;
   int64_t gates, saved;
 };
-constexpr Shape kShapes[] = {{"lstm", 4, 6}, {"gru", 3, 5}, {"rnn_tanh", 1, 1}, {"rnn_relu", 1, 1}};
-const Shape& shape_of(Kind kind) { return kShapes[static_cast<int64_t>(kind)]; }
+constexpr LayerShape kShapes[] = {{"lstm", 4, 6}, {"gru", 3, 5}, {"rnn_tanh", 1, 1}, {"rnn_relu", 1, 1}};
+const LayerShape& shape_of(Kind kind) { return kShapes[static_cast<int64_t>(kind)]; }
 
 Kind kind_named(c10::string_view name) {
   for (int64_t i = 0; i < 4; ++i)
@@ -355,7 +355,7 @@ std::tuple<Tensor, Tensor> packed_one_state(const Tensor& data, const Tensor& ba
   return {out, hidden};
 }
 
-void implement(torch::Library& m) {
+void implement_layers(torch::Library& m) {
   m.impl("lstm.input", TORCH_FN(lstm));
   m.impl("gru.input", TORCH_FN(one_state<Kind::gru>));
   m.impl("rnn_tanh.input", TORCH_FN(one_state<Kind::rnn_tanh>));
@@ -378,8 +378,8 @@ TORCH_LIBRARY_IMPL(lazy_backend, Autograd, m) {  // `Layer` has their gradients
   m.impl("recurrence", torch::CppFunction::makeFallthrough());
   m.impl("recurrence_backward", torch::CppFunction::makeFallthrough());
 }
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { implement(m); }
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { implement(m); }  // in inference mode
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { implement_layers(m); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { implement_layers(m); }  // in inference mode
 
 }  // namespace
 }  // namespace lazy

@@ -15,7 +15,6 @@ namespace lazy {
 
 namespace {
 
-using c10::Device;
 using c10::DeviceIndex;
 using c10::DeviceType;
 using c10::Stream;
@@ -28,12 +27,12 @@ constexpr size_t kMaxDevices = 64;
 thread_local DeviceIndex tls_device = 0;
 thread_local std::array<StreamId, kMaxDevices> tls_stream{};  // 0 is the default stream
 
-struct Event {
+struct StreamEvent {
   MarkerPtr marker;
   DeviceIndex device = 0;
 };
 
-uint64_t completion_ns(const Event* event) {
+uint64_t completion_ns(const StreamEvent* event) {
   TORCH_CHECK(event != nullptr, "elapsed_time: both events must be recorded first");
   TORCH_CHECK(marker_done(*event->marker), "elapsed_time: both events must have completed; synchronize first");
   return marker_ns(*event->marker);
@@ -63,23 +62,23 @@ bool all_done(DeviceIndex index) {
 struct Guard final : public c10::impl::DeviceGuardImplInterface {
   DeviceType type() const override { return DeviceType::PrivateUse1; }
 
-  Device exchangeDevice(Device device) const override {
-    const Device previous = getDevice();
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const c10::Device previous = getDevice();
     setDevice(device);
     return previous;
   }
-  Device getDevice() const override { return {DeviceType::PrivateUse1, tls_device}; }
-  void setDevice(Device device) const override {
+  c10::Device getDevice() const override { return {DeviceType::PrivateUse1, tls_device}; }
+  void setDevice(c10::Device device) const override {
     if (device.index() != tls_device) {
       tls_device = resolve_device(device.index());
     }
   }
-  void uncheckedSetDevice(Device device) const noexcept override { tls_device = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { tls_device = device.index(); }
 
   DeviceIndex deviceCount() const noexcept override { return static_cast<DeviceIndex>(count_devices()); }
 
   // Every dense dtype works, natively or through another.
-  c10::DeviceCapability getDeviceCapability(Device) const override {
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
     c10::DeviceCapability capability;
     capability.capability_data.capability_bits = 0;
     for (const c10::ScalarTypeIndex dtype :
@@ -91,13 +90,13 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     return capability;
   }
 
-  Stream getStream(Device device) const override {
+  Stream getStream(c10::Device device) const override {
     const DeviceIndex index = resolve_device(device.index());
     return make(tls_stream[index], index);
   }
-  Stream getDefaultStream(Device device) const override { return make(0, resolve_device(device.index())); }
-  Stream getStreamFromGlobalPool(Device device, bool) const override { return getNewStream(device, 0); }
-  Stream getNewStream(Device device, int) const override {
+  Stream getDefaultStream(c10::Device device) const override { return make(0, resolve_device(device.index())); }
+  Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return getNewStream(device, 0); }
+  Stream getNewStream(c10::Device device, int) const override {
     static std::atomic<StreamId> next{0};
     return make(1 + next++ % kPoolSize, resolve_device(device.index()));
   }
@@ -117,38 +116,38 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
     TORCH_CHECK(index == -1 || index == stream.device_index(), "an event of lazy:", static_cast<int>(index),
                 " cannot be recorded on a stream of lazy:", static_cast<int>(stream.device_index()));
     if (*event == nullptr) {
-      *event = new Event;
+      *event = new StreamEvent;
     }
-    *static_cast<Event*>(*event) = {submit_marker(stream.device_index()), stream.device_index()};
+    *static_cast<StreamEvent*>(*event) = {submit_marker(stream.device_index()), stream.device_index()};
   }
   // One queue per device, so only another device's event needs waiting for.
   void block(void* handle, const Stream& stream) const override {
-    const auto* event = static_cast<Event*>(handle);
+    const auto* event = static_cast<StreamEvent*>(handle);
     if (event != nullptr && event->device != stream.device_index()) {
       marker_wait(*event->marker);
     }
   }
   bool queryEvent(void* handle) const override {
-    const auto* event = static_cast<Event*>(handle);
+    const auto* event = static_cast<StreamEvent*>(handle);
     return event == nullptr || marker_done(*event->marker);
   }
   void synchronizeEvent(void* handle) const override {
-    if (const auto* event = static_cast<Event*>(handle)) {
+    if (const auto* event = static_cast<StreamEvent*>(handle)) {
       marker_wait(*event->marker);
     }
   }
-  void destroyEvent(void* handle, const DeviceIndex) const noexcept override { delete static_cast<Event*>(handle); }
+  void destroyEvent(void* handle, const DeviceIndex) const noexcept override { delete static_cast<StreamEvent*>(handle); }
 
   // Milliseconds on the device's clock.
   double elapsedTime(void* start, void* end, const DeviceIndex) const override {
-    const uint64_t from = completion_ns(static_cast<Event*>(start));
-    const uint64_t to = completion_ns(static_cast<Event*>(end));
+    const uint64_t from = completion_ns(static_cast<StreamEvent*>(start));
+    const uint64_t to = completion_ns(static_cast<StreamEvent*>(end));
     return (static_cast<double>(to) - static_cast<double>(from)) * 1e-6;
   }
 
  private:
   static Stream make(StreamId id, DeviceIndex index) {
-    return Stream(Stream::UNSAFE, Device(DeviceType::PrivateUse1, index), id);
+    return Stream(Stream::UNSAFE, c10::Device(DeviceType::PrivateUse1, index), id);
   }
 };
 
