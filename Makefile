@@ -45,10 +45,11 @@ build: $(BUILD)  ## virtual environment and C++ part
 demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy side by side
 	$(PY) examples/run_demo.py
 
-# Two processes for each folder: drivers of several kinds and thousands of kernels do not share one for half an hour, and
+# Two processes for each folder, one pair for the small ones: drivers of several kinds and thousands of kernels do not share one for half an hour, and
 # a compiler of kernels uses one core (everything on two cores of a Zen 3: 69 minutes in one process, 33 in two).
 # The last one passes tests everywhere; the other OpenCL runtime's are all skipped on a processor that it does not know.
-SUITES := $(sort $(dir $(wildcard tests/*/test_*.py)))
+SMALL  := $(addprefix tests/,archive/ models/ reports/ threads/ traps/)
+SUITES := $(filter-out $(SMALL),$(sort $(dir $(wildcard tests/*/test_*.py))))
 # What runs once more in windows of one op and of eight, and on the other OpenCL runtime for CPUs (test-full: all of it).
 # `make test` takes a part for windows of eight and for the other runtime, without the numbers of each op, which windows
 # of one op and codegen/test_mathlib.py compare: with all of it a slow hour of the machine took 45 minutes, not 34.
@@ -63,8 +64,9 @@ EIGHT  := $(addprefix tests/semantics/test_,chains.py indexing.py inplace.py vie
 WALKS  := $(addprefix tests/semantics/test_recurrence.py::test_,sizes_that_tiles_do_not_divide launches_do_not_grow_with_the_sequence)
 GPU    := tests/properties/test_places.py $(EIGHT) $(addprefix tests/semantics/test_,factorisations.py parts.py) $(WALKS) tests/integration/test_attention.py
 POCL   := $(addprefix tests/semantics/test_,inplace.py views.py)
-PYTEST := $(PY) -m pytest -n 2
-each = @failed=0; for suite in $(SUITES); do $(PYTEST) $(1) $$suite || failed=1; done; \
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal
+each = @failed=0; $(PYTEST) $(1) $(SMALL) || failed=1; \
+  for suite in $(SUITES); do $(PYTEST) $(1) $$suite || failed=1; done; \
   LAZY_OPENCL_PLATFORM=pocl $(PYTEST) $(1) tests/traps $(4) || failed=1; \
   LAZY_OPENCL_AS=gpu $(PYTEST) $(1) $(GPU) || failed=1; \
   $(PYTEST) $(1) --window 1 $(2) || failed=1; \

@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,8 +27,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(getattr(config, "lazy_cache", ""), ignore_errors=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # before what -m says leaves tests out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """An OpenCL runtime that was asked for may be absent, or older than the processor."""
+    """An OpenCL runtime that was asked for may be absent, or older than the processor. Of `sampled` tests two cases in
+    three are slow, the same ones in each run."""
+    for item in items:
+        if item.get_closest_marker("sampled") and zlib.crc32(item.name.encode()) % 3:
+            item.add_marker(pytest.mark.slow)
     if (wanted := os.environ.get("LAZY_OPENCL_PLATFORM")) and config.getoption("--device") == "lazy":
         from lazy_backend.drivers import opencl
 

@@ -40,6 +40,7 @@ def written(shape: Shape, causal: bool, bias: str) -> Callable[[Case], None]:
 
 @pytest.mark.parametrize(("causal", "bias"), WAYS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.sampled
 def test_two_launches_do_it_all(shape: Shape, causal: bool, bias: str) -> None:
     build(written(shape, causal, bias)).check(launches=2, **LOCAL)
 

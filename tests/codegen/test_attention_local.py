@@ -72,6 +72,7 @@ WAYS = [(False, "none"), (True, "none"), (True, "float"), (False, "bool"), (Fals
 
 @pytest.mark.parametrize(("causal", "bias"), WAYS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.sampled
 def test_one_launch_does_it_all(shape: Shape, causal: bool, bias: str) -> None:
     build(written(shape, causal, bias)).check(launches=1, **LOCAL)
 

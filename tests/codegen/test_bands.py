@@ -84,6 +84,7 @@ def turns(stencil: Callable[[Arr], Arr], shape: Sequence[int], count: int, edges
 @pytest.mark.parametrize("edges", [False, True])
 @pytest.mark.parametrize("shape", [pytest.param((64, 48), marks=pytest.mark.slow), (97, 133), (200, 32)])
 @pytest.mark.parametrize("name", STENCILS)
+@pytest.mark.sampled
 def test_four_turns_are_a_kernel(name: str, shape: tuple[int, int], edges: bool, place: bool) -> None:
     case = turns(STENCILS[name], shape, 4, edges, place)
     assert len(case.check(exact=True).launches) <= 2
@@ -107,6 +108,7 @@ def wave(c: Case, shape: Sequence[int], count: int) -> tuple[Arr, Arr, int, int]
 
 @pytest.mark.parametrize("count", range(2, 14))
 @pytest.mark.parametrize("shape", [(160, 96), (161, 70)])
+@pytest.mark.sampled
 def test_a_wave_in_place(shape: tuple[int, int], count: int) -> None:
     def write(c: Case) -> None:
         u, v, a, b = wave(c, shape, count)
@@ -227,6 +229,7 @@ def write_random(c: Case, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(20), *(pytest.param(n, marks=pytest.mark.slow) for n in range(20, 60))])
+@pytest.mark.sampled
 def test_random_grids(seed: int) -> None:
     case = build(lambda c: write_random(c, seed))
     case.check(exact=True)

@@ -143,6 +143,7 @@ PLACES = {
 @pytest.mark.parametrize("device", [{}, {"is_cpu": False, "max_work_group_size": 64}], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("name", PLACES)
+@pytest.mark.sampled
 def test_some_places_of_the_order(name: str, descending: bool, device: dict[str, Any]) -> None:
     shape, dim, start, count = PLACES[name]
 
@@ -165,6 +166,7 @@ def test_places_are_found_where_vectors_are_shorter_than_a_key(is_cpu: bool) -> 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i64", "i32", "i16", "i8", "u8", "bool"])
 @pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.sampled
 def test_places_are_selected_in_all_dtypes(dtype: str, descending: bool) -> None:
     def write(c: Case) -> None:
         x = c.input(ordered(dtype, 3, 150), dtype)

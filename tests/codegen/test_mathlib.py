@@ -149,6 +149,7 @@ EXACT = {"erf": "erf", "erfc": "erfc", "erf_inv": "erfinv", "lgamma": "loggamma"
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("fn", sorted(set(BOUNDS["f64"]) - {"pow", "atan2", "rsqrt", *EXACT}))
+@pytest.mark.sampled
 def test_bounds_of_doubles(fn: str, place: str) -> None:
     """against long doubles, the same on scalars and vectors"""
     x = doubles(fn)

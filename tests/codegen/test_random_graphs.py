@@ -76,5 +76,6 @@ def write_random(c: Case, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.sampled
 def test_random_graph(seed: int) -> None:
     build(lambda c: write_random(c, seed)).check()

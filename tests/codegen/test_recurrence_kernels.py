@@ -58,6 +58,7 @@ GROUPS = [(256, 4, 16), (256, 5, 18), (256, 3, 100), (64, 2, 150), (256, 6, 32),
 @pytest.mark.parametrize("way", [forward, backward])
 @pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize(("group", "batch", "size"), GROUPS)
+@pytest.mark.sampled
 def test_work_groups_that_walk(
     group: int, batch: int, size: int, kind: str, way: Callable[..., Callable[[Case], None]], reverse: bool
 ) -> None:

@@ -52,6 +52,7 @@ CASES = [
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("dtype", ("f32", "f64", "i32", "i64", "i8", "u8", "bool"))
 @pytest.mark.parametrize("width", (1, 4))
+@pytest.mark.sampled
 def test_catalogue(place: str, dtype: str, width: int) -> None:
     """All functions of one dtype, one output column each, in one kernel."""
     from codegen.builder import Builder
@@ -90,6 +91,7 @@ def test_integer_division_never_traps(place: str, fn: str) -> None:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("width", (1, 4))
 @pytest.mark.parametrize("source", MEMORY)
+@pytest.mark.sampled
 def test_casts(place: str, source: str, width: int) -> None:
     """To every dtype as NumPy casts; f16 and bf16 go through f32 and are rounded once."""
     from codegen.builder import HALVES, Builder

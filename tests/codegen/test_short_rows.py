@@ -53,6 +53,7 @@ def operands(rows: int, columns: int, dtype: torch.dtype) -> list[Tensor]:
     [(512, torch.float32), (509, torch.float32), (64, torch.float64), (512, torch.bfloat16), (512, torch.int64)],
 )
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled
 def test_as_eager(device: str, name: str, rows: int, dtype: torch.dtype, columns: int) -> None:
     if not dtype.is_floating_point and name == "computed for each row":
         pytest.skip("a root of integers is no integer")

@@ -132,6 +132,7 @@ def one_of_many(seed):
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.sampled
 def test_random_programs(device, seed, window):
     with torch.lazy.window(window):
         mine = one_of_many(seed)(device)

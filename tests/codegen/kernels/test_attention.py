@@ -90,6 +90,7 @@ def test_few_queries_have_a_kernel_of_their_own():
 @pytest.mark.parametrize("bias", [None, "float", "bool"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("shape", "caps"), [*((shape, CPU) for shape in SHAPES + FEW), *NARROW], ids=name)
+@pytest.mark.sampled
 def test_forward(shape, caps, causal, bias):
     q, k, v = inputs(*shape)
     rng = np.random.default_rng(1)
@@ -171,6 +172,7 @@ def test_decoding_and_gpus_have_other_kernels():
 @pytest.mark.parametrize(
     ("shape", "caps"), [*((shape, caps) for shape in SHAPES for caps in (CPU, LOCAL)), *NARROW], ids=name
 )
+@pytest.mark.sampled
 def test_backward(shape, caps, causal, bias):
     """Gradients by hand: ds = p (g v^T - sum g out)."""
     q, k, v = inputs(*shape)

@@ -85,6 +85,7 @@ def test_few_rows_of_a_large_matrix_that_passes_by_are_streamed(m, layout):
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.sampled
 def test_every_layout_and_size(shape, layout, caps):
     """Small integers are exact in float32 whatever the order, so equality is to the bit."""
     got, a, b = run(shape, layout, caps=caps)
@@ -117,6 +118,7 @@ SLICED = [Tile("local", *shape, slices=4) for shape in ((8, 8), (8, 4), (4, 4), 
 @pytest.mark.parametrize(
     "shape", [(1, 64, 64, 64), (2, 100, 72, 200), (1, 33, 70, 77), (3, 130, 9, 1), (1, 9, 140, 333)]
 )
+@pytest.mark.sampled
 def test_slices_of_a_work_group_add_up_their_sums(shape, layout):
     """with edges of rows, columns and terms, terms fewer than a stage's, and pieces of the sum beside"""
     for tile in (SLICED[0], SLICED[3], SLICED[2]._replace(splits=2)):
