@@ -9,6 +9,7 @@ from torch.nn import functional as F
 @pytest.mark.parametrize(("image_last", "weight_last"), [(True, False), (False, True), (True, True), (False, False)])
 @pytest.mark.parametrize("convolve", [F.conv2d, F.conv_transpose2d])
 @pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.sampled
 def test_strides(convolve, image_last, weight_last, size, compiled):
     """Results and gradients equal eager's, the result in eager's layout, and torch.compile knows of it."""
     torch.manual_seed(0)
