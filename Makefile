@@ -63,7 +63,7 @@ EIGHT  := $(addprefix tests/semantics/test_,chains.py indexing.py inplace.py vie
 # Of recurrent layers what differs there.
 WALKS  := $(addprefix tests/semantics/test_recurrence.py::test_,sizes_that_tiles_do_not_divide launches_do_not_grow_with_the_sequence)
 GPU    := tests/properties/test_places.py $(EIGHT) $(addprefix tests/semantics/test_,factorisations.py parts.py) $(WALKS) tests/integration/test_attention.py
-POCL   := $(addprefix tests/semantics/test_,inplace.py views.py)
+POCL   := tests/semantics/test_inplace.py
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 each = @failed=0; $(PYTEST) $(1) $(SMALL) || failed=1; \
   for suite in $(SUITES); do $(PYTEST) $(1) $$suite || failed=1; done; \
