@@ -45,8 +45,9 @@ build: $(BUILD)  ## virtual environment and C++ part
 demo: $(BUILD)  ## three training and simulation scripts, on cpu and on lazy side by side
 	$(PY) examples/run_demo.py
 
-# Two processes for each folder, one pair for the small ones: drivers of several kinds and thousands of kernels do not share one for half an hour, and
-# a compiler of kernels uses one core (everything on two cores of a Zen 3: 69 minutes in one process, 33 in two).
+# Two processes for each folder, one pair for the small ones: drivers of several kinds and thousands of kernels do not
+# share one for half an hour, and a compiler of kernels uses one core (everything on two cores of a Zen 3: 69 minutes in
+# one process, 33 in two).
 # The last one passes tests everywhere; the other OpenCL runtime's are all skipped on a processor that it does not know.
 SMALL  := $(addprefix tests/,archive/ models/ reports/ threads/ traps/)
 SUITES := $(filter-out $(SMALL),$(sort $(dir $(wildcard tests/*/test_*.py))))
