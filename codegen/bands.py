@@ -294,8 +294,9 @@ def chains(programs: Sequence[Program | None], later: Sequence[Collection[Ref]],
 
     later[n]: temps that are read by what follows the first n. As few kernels as can be, of even lengths.
     """
-    linked = [_linked(a, b) for a, b in pairwise(programs)]
-    if not caps.is_cpu or sizes.current() is not None or not any(linked):
+    tracing = sizes.current() is not None
+    linked = [] if tracing or not caps.is_cpu else [_linked(a, b) for a, b in pairwise(programs)]
+    if not any(linked):
         return list(range(len(programs)))
     best: list[tuple[tuple[int, int], list[Chain | int]]] = [((0, 0), [])]
     for end in range(1, len(programs) + 1):

@@ -176,7 +176,7 @@ class Fusion:
 
     def _redomain(self, group: Group, node: Node, shape: tuple[int, ...]) -> Index | None:
         """Let a plain group walk the node's shape instead of its own, where that is a change of variables."""
-        if group.reduced or group.anchor or prod(shape) != prod(group.domain) or node.op not in REDUCTIONS:
+        if group.reduced or group.anchor or node.op not in REDUCTIONS or not alike((prod(shape),), (prod(group.domain),)):
             return None
         own = identity(group.vars)
         for value in dict.fromkeys(node.inputs):
@@ -333,9 +333,9 @@ class Fusion:
         """The reduced variables after joining, and the index of the node's result."""
         depends = index_vars(index)
         if node.op not in REDUCTIONS:
-            size = prod((node.outputs or node.inputs)[0].shape)
-            full = size == prod(group.domain)
-            row = group.reduced and depends <= group.parallel and size == prod(v.size for v in group.parallel)
+            size = (prod((node.outputs or node.inputs)[0].shape),)
+            full = alike(size, (prod(group.domain),))
+            row = group.reduced and depends <= group.parallel and alike(size, (prod(v.size for v in group.parallel),))
             # An anchor may have results of several sizes: a store of one fits, as the anchor itself does.
             own = group.anchor in (node, node.inputs[0].node if node.op == "store" else node)
             if not own and not full and not row:
@@ -471,7 +471,7 @@ class Fusion:
                 self.merge(group, other)
 
     def _can_absorb(self, group: Group, other: Group) -> bool:
-        if other.anchor or other.domain != group.domain or (group.anchor and other.reduced):
+        if other.anchor or not alike(other.domain, group.domain) or (group.anchor and other.reduced):
             return False
         if group.anchor and (group.anchor.op in IN_PLACE or self.extern(group.anchor)):
             return False  # it computes its own results only

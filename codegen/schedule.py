@@ -227,7 +227,7 @@ class _Scheduler:
 
     def _band(self, band: _Band) -> None:
         """A chain's launch."""
-        key = (self.caps, band.chain.key())
+        key = _keyed((self.caps, band.chain.key()))
         nodes = [n for group in band.groups for n in group.nodes]
         if key not in self.known.kernels:
             name, digest = names(key)
@@ -264,7 +264,7 @@ class _Scheduler:
         sets = flat.set_count(len(members), batch.program, shared, self.caps)
         while members:
             now, members = members[:sets], members[sets:]
-            key = (self.caps, "flat", sets, shared, batch.program.key())
+            key = _keyed((self.caps, "flat", sets, shared, batch.program.key()))
             if key not in self.known.kernels:
                 name, digest = names(key)
                 program, module = linalg.simplify(batch.program)
@@ -347,7 +347,7 @@ class _Scheduler:
     def _loops(self, group: Group, program: Program) -> None:
         if not prod(v.size for v in program.parallel):
             return
-        key = (self.caps, program.key())
+        key = _keyed((self.caps, program.key()))
         if key not in self.known.kernels:
             name, digest = names(key)
             simple, module = linalg.simplify(unrolled(program))
@@ -380,7 +380,7 @@ class _Scheduler:
             programs["out"] = sink = lower(self.fusion, group, self.locations)
         anchored = Anchored(anchor, sources, Sink(sink), target)
         tile = self.tiles(product(anchored, self.caps)) if self.tiles and anchor.op == "matmul" else None
-        key = (self.caps, anchored.key(), *([tile] if tile else []))
+        key = _keyed((self.caps, anchored.key(), *([tile] if tile else [])))
         if key not in self.known.kernels:
             name, digest = names(key)
             simple, module = anchored.simplified()
@@ -396,7 +396,7 @@ class _Scheduler:
         written = {0: outputs} if composites.together(anchor) else {i: {0: value} for i, value in outputs.items()}
         programs |= {f"out{i}": lower_results(values, self.locations) for i, values in written.items()}
         keys = tuple((name, program.key()) for name, program in programs.items())
-        key = self.caps, anchor.op, repr(anchor.attrs), tuple(v.shape for v in anchor.inputs), keys
+        key = _keyed((self.caps, anchor.op, repr(anchor.attrs), tuple(v.shape for v in anchor.inputs), keys))
         if key not in self.known.kernels:
             name, digest = names(key)
             made = {name: linalg.simplify(program) for name, program in programs.items()}
@@ -475,11 +475,16 @@ class _Scheduler:
 
 def _flattened(program: Program) -> tuple[Program, int] | None:
     """The flat form of a program, one object for all lengths, and its length."""
-    key, all = program.key(), known()
+    key, all = _keyed(program.key()), known()
     if key not in all.flat:
         found = flat.flatten(program)
-        all.flat[key] = found and (all.kinds.setdefault(found[0].key(), found[0]), found[1])
+        all.flat[key] = found and (all.kinds.setdefault(_keyed(found[0].key()), found[0]), found[1])
     return all.flat[key]
+
+
+def _keyed(key: Any) -> Any:
+    """What is known by a key. Of sizes that vary, by their names: two may be the same number this time only."""
+    return repr(key) if sizes.current() is not None else key
 
 
 def names(key: Any) -> tuple[str, str]:

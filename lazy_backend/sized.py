@@ -6,8 +6,9 @@ arguments of its kernels, and every other number of the plan is an expression. A
 expressions and puts their values into a copy of the plan (csrc/python_plan.cpp); no kernel is built. Where a guard does
 not hold, or a relation between sizes that held so far (one is twice the other), the window is traced again.
 
-A trace is believed only after a second trace, of other sizes, has given the plan that the first foretold. And only as
-far as the two went: a number that was the same in both may decide what leaves no guard (a dim that indexes a list, the
+A trace is believed only after a second trace, of other sizes, has given the plan that the first foretold (two that
+agree about which numbers vary and how they belong together: where one was a constant, kernels have an argument less).
+And only as far as the two went: a number that was the same in both may decide what leaves no guard (a dim that indexes a list, the
 turns of a loop), so the trace is for this number only, until one more has given its plan for another.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from codegen.functionalize import Window
 from lazy_backend.driver import abi
@@ -34,8 +35,9 @@ MAX_TRACES = 24
 # Traces that may wait for a size that they foretell: more, and each is good for its own size only. A product of
 # sizes below a vector's has up to four classes that hold a size or two (with 2, lengths 9, 4, 3 ended the search).
 MAX_WAITING = 4
-# Windows of a structure whose numbers are remembered, to tell which vary and how they belong together.
-MAX_SEEN = 4
+# Windows of a structure whose numbers are remembered, to tell which vary and how they belong together. Experts of which
+# one more has another share in each step tell so one by one: with the first three and the latest, it was never all.
+MAX_SEEN = 8
 # One number is another times, or plus, this much at most.
 MAX_FACTOR, MAX_OFFSET = 1 << 16, 8
 
@@ -59,6 +61,7 @@ class Trace:
             else:
                 self._alike.setdefault(column, []).append(i)
         tape = Tape()
+        self._related: list[tuple] = []
         values = iter(self._symbols(tape, now))
         with tracing(tape):
             plan = compile(Window.from_recorded(renumbered(source, lambda _: next(values))))
@@ -69,11 +72,12 @@ class Trace:
         values = list(now)
         columns = sorted(self._alike, key=lambda column: column[-1])
         symbols = {column: tape.symbol(column[-1], column[0]) for column in self._alike}
-        basic: list[tuple[tuple[int, ...], int]] = []
+        basic: list[_Basic] = []
         for column in columns:
-            relation = next(_relations(column, basic), None)
+            words, relation = next(_relations(column, basic), ((), None))
+            self._related.append((tuple(self._alike[column]), words))
             if relation is None:
-                basic.append((column, symbols[column]))
+                basic.append(_Basic(self._alike[column][0], column, symbols[column]))
             elif relation != symbols[column]:  # the comparison is the guard
                 raise AssertionError("a relation holds for the window at hand")
             for i in self._alike[column]:
@@ -116,6 +120,10 @@ class Trace:
 
     def _unproven(self) -> list[int]:
         return [i for i in self._varying if i not in self._proven]
+
+    def like(self, other: Trace) -> bool:
+        """Whether the same numbers vary in both, in the same relations."""
+        return self._count == other._count and sorted(self._related) == sorted(other._related)
 
     def foretells(self, other: Trace) -> bool:
         """Whether the plan that the other trace made for its own window is this trace's too; True where it has none."""
@@ -176,24 +184,37 @@ class _Place:
     number: int  # among the values
 
 
-def _relations(column: tuple[int, ...], basic: Sequence[tuple[tuple[int, ...], int]]) -> Iterator[int]:
-    """Expressions of symbols that gave this number in every window so far, the simplest first."""
-    for other, symbol in basic:
-        if column[-1] >= other[-1] > 0 and column[-1] % other[-1] == 0:
-            factor = column[-1] // other[-1]
-            if factor <= MAX_FACTOR and all(a == factor * b for a, b in zip(column, other, strict=True)):
-                yield symbol * factor
-    for n, (one, a) in enumerate(basic):
-        for two, b in basic[n:]:
-            product = one[-1] * two[-1]
+class _Basic(NamedTuple):
+    """What varies in a way of its own: where it first stands, its numbers in the windows seen, its symbol."""
+
+    place: int
+    column: tuple[int, ...]
+    symbol: int
+
+
+def _relations(column: tuple[int, ...], basic: Sequence[_Basic]) -> Iterator[tuple[tuple, int]]:
+    """Expressions of symbols that gave this number in every window so far, the simplest first, in words and as such."""
+    for one in basic:
+        if column[-1] >= one.column[-1] > 0 and column[-1] % one.column[-1] == 0:
+            factor = column[-1] // one.column[-1]
+            if factor <= MAX_FACTOR and all(x == factor * y for x, y in zip(column, one.column, strict=True)):
+                yield ("times", one.place, factor), one.symbol * factor
+    for n, one in enumerate(basic):
+        for two in basic[n:]:
+            product = one.column[-1] * two.column[-1]
             if product and column[-1] % product == 0:
                 factor = column[-1] // product
-                if all(x == factor * y * z for x, y, z in zip(column, one, two, strict=True)):
-                    yield a * b * factor
-    for other, symbol in basic:
-        offset = column[-1] - other[-1]
-        if abs(offset) <= MAX_OFFSET and all(a == b + offset for a, b in zip(column, other, strict=True)):
-            yield symbol + offset
+                if all(x == factor * y * z for x, y, z in zip(column, one.column, two.column, strict=True)):
+                    yield ("product", *sorted((one.place, two.place)), factor), one.symbol * two.symbol * factor
+    for one in basic:
+        offset = column[-1] - one.column[-1]
+        if abs(offset) <= MAX_OFFSET and all(x == y + offset for x, y in zip(column, one.column, strict=True)):
+            yield ("plus", one.place, offset), one.symbol + offset
+
+
+def _told(seen: Sequence[Numbers]) -> int:
+    """How many numbers of the windows differ from each other in one of them."""
+    return len(set(zip(*seen, strict=True)))
 
 
 class Traces:
@@ -223,7 +244,9 @@ class Traces:
             self.seen = [other]
         if self.seen and len(now) != len(self.seen[0]):
             return None
-        self.seen = [*self.seen[: MAX_SEEN - 1], now]
+        self.seen.append(now)
+        if len(self.seen) > MAX_SEEN:  # without the one that tells least; the first has what is usual
+            self.seen = max((self.seen[:i] + self.seen[i + 1 :] for i in range(1, MAX_SEEN)), key=_told)
         return self._traced(source, now, compile) if len(self.seen) > 1 else None
 
     def give_up(self) -> None:
@@ -242,11 +265,13 @@ class Traces:
             return None
         plan = trace.plan(now)
         assert plan is not None, "a trace holds for the window that it was made of"
-        if not all(trace.foretells(other) and other.foretells(trace) for other in self.traces):
+        alike = [other for other in self.traces if trace.like(other)]
+        if not all(trace.foretells(other) and other.foretells(trace) for other in alike):
             log.info("two traces of a window disagree; it is compiled for each size")
             self.give_up()
             return None
-        self.traces.insert(0, trace)
+        # What waits for a trace of its kind gets none any more.
+        self.traces = [trace, *(other for other in self.traces if other.confirmed or other in alike)]
         if sum(not t.confirmed for t in self.traces) > MAX_WAITING:
             self.give_up()
         return plan | {"sized": trace.sized()} if trace.confirmed else plan

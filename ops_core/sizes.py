@@ -35,9 +35,13 @@ class Tape:
         self._symbols[name] = _named(value, usual, self, name)
         return self._symbols[name]
 
+    def given(self, parts: Sequence[str]) -> bool:
+        """Whether all are numbers of the window, not sums and the like of them."""
+        return all(part in self._symbols for part in parts)
+
     def positive(self, parts: Sequence[str]) -> bool:
         """Whether all are sizes of the window that are not 0."""
-        return all(part in self._symbols and self._symbols[part] > 0 for part in parts)
+        return self.given(parts) and all(self._symbols[part] > 0 for part in parts)
 
     def name(self, text: str) -> str:
         """The name of an expression, which is computed once."""
@@ -359,12 +363,20 @@ _PLAIN = frozenset({int})
 
 
 def alike(xs: Sequence[int], ys: Sequence[int]) -> bool:
-    """Whether two sequences are equal, for callers that lose only speed by a no: a size that varies and one that does
-    not are taken to differ, so that nothing is decided by their being the same number this time."""
+    """Whether two sequences are equal, for callers that lose only speed by a no. Nothing is decided by what is the same
+    number this time only, as the shares of two experts: a size that varies and one that does not are taken to differ,
+    as are two that the window has, which were seen to, and any that usually do."""
     if _PLAIN.issuperset(map(type, xs)) and _PLAIN.issuperset(map(type, ys)):
         return tuple(xs) == tuple(ys)
-    same_kind = len(xs) == len(ys) and not any(varies(x) != varies(y) for x, y in zip(xs, ys, strict=True))
-    return same_kind and all(x == y for x, y in sorted(zip(xs, ys, strict=True), key=lambda pair: varies(pair[0])))
+    pairs = list(zip(xs, ys, strict=True)) if len(xs) == len(ys) else [(0, 1)]
+    return all(_perhaps_alike(x, y) for x, y in pairs) and all(x == y for x, y in pairs)
+
+
+def _perhaps_alike(x: int, y: int) -> bool:
+    """What of `alike` leaves no guard."""
+    if isinstance(x, Size) and isinstance(y, Size) and x.tape.given(x.parts) and x.tape.given(y.parts):
+        return x.name == y.name
+    return varies(x) == varies(y) and usual(x) == usual(y)
 
 
 def multiple(size: int, of: int) -> bool:

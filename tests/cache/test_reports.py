@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,14 +26,24 @@ def test_variables_are_documented_from_their_table():
 
 
 def test_lazy_log_names_parts():
-    assert logs.levels("compile,+cache,-lowering,all") == {
+    assert logs.levels("compile,+cache,-lowering") == {
         "lazy_backend.compile": logging.INFO,
         "lazy_backend.cache": logging.DEBUG,
         "lazy_backend.lowering": logging.ERROR,
-        "lazy_backend": logging.INFO,
     }
+    every = {f"lazy_backend.{part}": logging.INFO for part in logs.PARTS}
+    assert logs.levels("-lowering,all") == every | {"lazy_backend.lowering": logging.ERROR}
     with pytest.raises(ValueError, match="no part 'kompile'; there are all, compile"):
         logs.levels("kompile")
+
+
+@pytest.mark.parametrize("asked", ["compile", "all"])
+def test_a_log_is_printed_once(asked, tmp_path):
+    """Torch resets the loggers that it knows at the end of its import, and has a handler of its own for them."""
+    script = "import torch; (torch.ones(3, device='lazy') + 1).cpu()"
+    env = os.environ | {"LAZY_LOG": asked, "LAZY_CACHE_DIR": str(tmp_path)}
+    told = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stderr
+    assert told.count("no window was known (at <string>:1 in <module>)") == 1
 
 
 def described(*nodes, slots=((24, True, True), (24, True, False))):

@@ -123,12 +123,14 @@ def test_usual_sizes_decide_without_a_guard():
 
 
 def test_what_need_not_be_equal_is_not_tied_to_the_size_at_hand():
-    """a cache of 32 rows of 32 is as any other; sizes that vary alike may be"""
-    tape, (n, m) = traced([32, 32], [9, 9])
+    """a cache of 32 rows of 32 is as any other, two that vary each by itself meet by accident; a sum may be one of them"""
+    tape, (n, m, both) = traced([32, 32, 64], [9, 9, 18])
     with tracing(tape):
         assert not alike((n, 32), (32, n)) and not alike((n,), (n, 1))
         assert not alike((n, 1), (m, 2)) and not tape.guards
         assert alike((n, 32), (n, 32)) and alike((32, 1), (32, 1)) and not tape.guards
-        assert alike((n,), (m,))
+        assert not alike((n,), (m,)) and not alike((2 * n, m), (2 * m, n)) and not tape.guards
+        assert not alike((n + m + 1,), (both,)) and not tape.guards
+        assert alike((n + m,), (both,))
     evaluate = tape.compiled([])
-    assert evaluate(7, 7) == [] and evaluate(7, 8) is None
+    assert evaluate(7, 8, 15) == [] and evaluate(7, 8, 14) is None
