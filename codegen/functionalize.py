@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any, NamedTuple
@@ -136,6 +136,11 @@ RECORDED_FOR = {
     "aten._unsafe_index.Tensor": "aten.index.Tensor",
     "aten._index_put_impl_.default": "aten.index_put_.default",
 }
+# Parts of a concatenation that its readers look among, element by element: more are copied to memory, each by itself
+# and many in one launch. Rows of 64 joined along their first dim, then doubled, us, looked up / copied: 4 parts of 2048
+# rows 173 / 213, 8 of them 776 / 371, 16 3290 / 1369, 16 of 64 rows 146 / 119; but eight embeddings 718 / 921. And a
+# list that grows is no new kernel at each length.
+MOST_PARTS = 8
 # The word of a check that found nothing, else the largest index that lies outside; csrc/checks.cpp has the number too.
 NOTHING = -(1 << 63)
 
@@ -225,7 +230,9 @@ class Functionalizer:
         for slot, state in self.states.items():
             if state.dirty and visible(slot):
                 self.spill(slot, state)
-        drop_dead(self.graph)
+        loaded = {node.attrs["slot"] for node in self.graph.nodes if node.op == "load"}
+        words = len(self.window.slots)  # the slot of what checks found
+        drop_dead(self.graph, lambda slot: slot == words or slot in loaded or visible(slot))
         for node in self.graph.nodes if self.window.ordered else ():
             if node.op in ("index_put", "scatter"):
                 node.attrs["ordered"] = True
@@ -406,6 +413,10 @@ class Functionalizer:
         view = View(t.sizes, t.strides, t.offset)
         itemsize = TORCH_DTYPES[t.dtype].itemsize
         if view.fills(self.window.slots[t.slot].nbytes // itemsize):
+            if not isinstance(value, Complex) and value.node.op == "cat" and len(value.node.inputs) > MOST_PARTS:
+                self.store_parts(t.slot, view, value.node)
+                self.states[t.slot] = State()
+                return
             state.value, state.view, state.dtype, state.dirty, state.part = value, view, t.dtype, True, None
             state.loads.clear()
             return
@@ -452,7 +463,7 @@ class Functionalizer:
         current = any(value is loaded for loaded in state.loads.values())
         return self.load(state, t.slot, value.dtype, have) if fits and current else None
 
-    def store(self, slot: int, view: View, value: Any) -> None:
+    def store(self, slot: int, view: View, value: Any, **more: int) -> None:
         """Write a value to memory; a complex one part by part."""
         parts = (
             zip((value.re, value.im), complex_parts(view), strict=True)
@@ -460,7 +471,15 @@ class Functionalizer:
             else [(value, view)]
         )
         for part, at in parts:
-            self.graph.add_multi("store", (part,), [], slot=slot, **at._asdict())
+            self.graph.add_multi("store", (part,), [], slot=slot, **at._asdict(), **more)
+
+    def store_parts(self, slot: int, view: View, cat: Node) -> None:
+        """Write the parts of a concatenation to memory, each by itself."""
+        dim, start = cat.attrs["dim"], view.offset
+        for part in cat.inputs:
+            if 0 not in part.shape:
+                self.store(slot, View(part.shape, view.strides, start), part, cat=cat.outputs[0].id)
+            start += part.shape[dim] * view.strides[dim]
 
     def spill(self, slot: int, state: State) -> None:
         """Bring memory up to date; the value stays known."""
@@ -494,12 +513,12 @@ def found_below(index: Value) -> float:
     return index.shape[0] if node.op == "iota" else inf
 
 
-def drop_dead(graph: Graph) -> None:
-    """Remove nodes that no store needs."""
+def drop_dead(graph: Graph, read: Callable[[int], bool]) -> None:
+    """Remove nodes that no store needs. read: whether anybody reads what is stored in a slot."""
     needed: set[int] = set()
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if node.op == "store" or any(v.id in needed for v in node.outputs):
+        if read(node.attrs["slot"]) if node.op == "store" else any(v.id in needed for v in node.outputs):
             needed.update(v.id for v in node.inputs)
             kept.append(node)
     graph.nodes = kept[::-1]

@@ -37,6 +37,7 @@ from codegen.groups import (
     index_vars,
     itemsize,
     memory_index,
+    neighbours,
     operand_space,
     parts,
     same_view,
@@ -176,7 +177,8 @@ class Fusion:
 
     def _redomain(self, group: Group, node: Node, shape: tuple[int, ...]) -> Index | None:
         """Let a plain group walk the node's shape instead of its own, where that is a change of variables."""
-        if group.reduced or group.anchor or node.op not in REDUCTIONS or not alike((prod(shape),), (prod(group.domain),)):
+        same = alike((prod(shape),), (prod(group.domain),))
+        if group.reduced or group.anchor or node.op not in REDUCTIONS or not same:
             return None
         own = identity(group.vars)
         for value in dict.fromkeys(node.inputs):
@@ -388,7 +390,7 @@ class Fusion:
 
     def _before_store(self, group: Group, store: Node) -> list[Group]:
         """Groups that must have run before a store: earlier readers and writers of its slot."""
-        before = [self._placed[s] for s in self._stores(store, earlier=True)]
+        before = [self._placed[s] for s in self._stores(store, earlier=True) if not neighbours(s, store)]
         before += [g for g in self._loading.get(store.attrs["slot"], ()) if g.id in self._ancestors]
         return [g for g in dict.fromkeys(before) if g is not group]
 

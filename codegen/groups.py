@@ -155,8 +155,16 @@ def in_turns(a: Expr, b: Expr, nbytes: int) -> bool:
     return step > 0 and not varies(distance) and nbytes <= distance % step <= step - nbytes
 
 
+def neighbours(a: Node, b: Node) -> bool:
+    """Whether two stores write parts of one concatenation."""
+    return "cat" in a.attrs and a.attrs["cat"] == b.attrs.get("cat")
+
+
 def parts(a: Node, b: Node) -> bool:
-    """Whether two stores to a slot are of a complex number's parts, so that neither overwrites the other."""
+    """Whether two stores to a slot are of a complex number's parts, or of a concatenation's, so that neither overwrites
+    the other."""
+    if neighbours(a, b):
+        return True
     first, second = (memory_index(node, identity(space(node.attrs["sizes"]))) for node in (a, b))
     return in_turns(first, second, max(itemsize(a), itemsize(b)))
 

@@ -21,7 +21,7 @@ _LEVELS = {"+": logging.DEBUG, "-": logging.ERROR, "": logging.INFO}
 
 
 def levels(text: str) -> dict[str, int]:
-    """The level of each logger that LAZY_LOG names: "compile,+cache,-lowering", or "all,-lowering". Raises ValueError."""
+    """The level of each logger that LAZY_LOG names: "compile,+cache", or "all,-lowering". Raises ValueError."""
     chosen, every = {}, None
     for word in filter(None, (part.strip() for part in text.split(","))):
         sign = word[0] if word[0] in _LEVELS else ""

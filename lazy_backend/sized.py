@@ -8,8 +8,8 @@ not hold, or a relation between sizes that held so far (one is twice the other),
 
 A trace is believed only after a second trace, of other sizes, has given the plan that the first foretold (two that
 agree about which numbers vary and how they belong together: where one was a constant, kernels have an argument less).
-And only as far as the two went: a number that was the same in both may decide what leaves no guard (a dim that indexes a list, the
-turns of a loop), so the trace is for this number only, until one more has given its plan for another.
+And only as far as the two went: a number that was the same in both may decide what leaves no guard (a dim that indexes
+a list, the turns of a loop), so the trace is for this number only, until one more has given its plan for another.
 """
 
 from __future__ import annotations

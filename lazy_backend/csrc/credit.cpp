@@ -28,6 +28,11 @@ constexpr size_t kLeast = 8;
 // Calls that are remembered.
 constexpr size_t kCalls = 1 << 16;
 
+// A list of so many tensors or more that was of another length so often, in windows without a plan, is one that grows: there
+// would be a plan for each length. 80 steps that append to a list of keys and concatenate it: 63 -> 5 s.
+constexpr uint32_t kLengths = 3;
+constexpr int64_t kLongList = 4;
+
 // By what a node is known. Ops over lists run member by member, whatever the lists are.
 uint64_t call_of(const Node& node) { return node.op->name.starts_with("aten._foreach_") ? node.op->digest : node.call; }
 
@@ -50,6 +55,24 @@ uint64_t Credit::price(const Window& window) const {
   return (ops + window_length() / 4 * (last_known_ ? kAfterKnown : 1)) * kGivenBack;
 }
 
+bool Credit::grows(const Window& window) {
+  bool found = false;
+  for (const Node& node : window.nodes) {
+    const int64_t* code = window.code.data() + node.code;
+    if (code[1] != kList || code[2] < kLongList || node.op->name.starts_with("aten._foreach_")) continue;
+    if (lengths_.size() >= kCalls) lengths_.clear();
+    Hash place;
+    place.mix(node.op->digest);
+    place.mix(reinterpret_cast<uintptr_t>(node.frame.code));
+    place.mix(static_cast<uint64_t>(node.frame.lasti));
+    Lengths& lengths = lengths_[place.a];
+    if (lengths.last) lengths.changes += lengths.last != code[2];
+    lengths.last = code[2];
+    found |= lengths.changes >= kLengths;
+  }
+  return found;
+}
+
 void Credit::meet(const Window& window) {
   ops_ += window.nodes.size();
   last_known_ = false;
@@ -66,9 +89,10 @@ uint64_t Credit::made(const Window& window) {
 }
 
 bool Credit::runs_op_by_op(const Hash& key, const Window& window) {
-  if (window.nodes.size() < kLeast) return false;
+  const bool grown = window.nodes.size() > 1 && grows(window);
+  if (window.nodes.size() < kLeast && !grown) return false;
   if (all) return all < 0;
-  if (left_ >= price(window)) return false;
+  if (left_ >= price(window) && !grown) return false;
   if (rare_.size() >= kRare) rare_.clear();
   Rare& rare = rare_[key];
   rare.soon = rare.runs && ops_ - rare.last < kSoon ? rare.soon + 1 : 0;

@@ -23,6 +23,7 @@ class Credit {
     uint64_t last = 0;            // `ops_` then
   };
   uint64_t price(const Window& window) const;
+  bool grows(const Window& window);
   void meet(const Window& window);
 
   uint64_t left_ = kMost;         // in 1/128 of an op
@@ -30,6 +31,11 @@ class Credit {
   bool last_known_ = false;       // the last window had a plan
   std::unordered_map<Hash, Rare, HashHash> rare_;
   std::unordered_set<uint64_t> calls_;  // of new windows so far
+  struct Lengths {
+    int64_t last = 0;
+    uint32_t changes = 0;
+  };
+  std::unordered_map<uint64_t, Lengths> lengths_;  // of lists in new windows, by op and line
 
   static constexpr uint64_t kMost = 1 << 20;
 };

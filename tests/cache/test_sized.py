@@ -13,6 +13,7 @@ from torch import nn
 from lazy_backend.compiler import library
 from lazy_backend.numbering import numbers, renumbered
 from lazy_backend.sized import Traces
+from ops_core.sizes import Traced, alike
 
 WIDTH, HEADS, WORDS, LONGEST = 16, 2, 32, 40
 MADE = ("plans_compiled", "kernels_built", "ops_interpreted", "host_ops")
@@ -230,6 +231,68 @@ def test_a_trace_is_believed_when_another_foretells_its_plan():
     odd = source(11, 3) | {"slots": [(4, True, True)]}
     assert traces.foretold(numbers(odd)) is None, "sizes that belonged together do not"
     assert traces.plan(source(4, 5), compile)["steps"][0][2:] == ((8, 1, 1), (1, 1, 1), [("bytes", 5, "i32")])
+
+
+def number_source(*numbers):
+    return {"device": 0, "nodes": [("op", list(numbers), [], None, "")], "slots": [], "scalars": [], "ordered": False}
+
+
+def launch(*sizes):
+    return {"pieces": [], "temps": [], "steps": [("launch", 7, sizes, (1, 1, 1), [])], "checks": [], "once": False}
+
+
+def test_numbers_that_change_one_by_one_come_to_vary_together():
+    """as shares of experts do; what was a constant in one trace and varies in the next is no disagreement"""
+
+    def compile(window):
+        arguments = [("bytes", n, "i32") for n in window.nodes[0].args if isinstance(n, Traced)]
+        return launch(*window.nodes[0].args) | {"pieces": [len(arguments)]}
+
+    traces = Traces()
+    now = [10, 20, 30, 40]
+    for turn in range(12):
+        now[turn % 4] += 1 + turn // 4
+        if traces.foretold(now) is None:
+            traces.plan(number_source(*now), compile)
+    assert traces.made == 8, "one for each that varies too, then one for each that has varied in two alike"
+    plan = traces.foretold([100, 7, 9, 1000])
+    assert plan["steps"][0][2] == (100, 7, 9, 1000) and plan["pieces"] == [4]
+
+
+def test_what_two_sizes_share_by_accident_decides_nothing():
+    """the first and the third window have a number twice, and no other does"""
+
+    def compile(window):
+        a, b = window.nodes[0].args
+        return launch(a, b, 1 if alike((a,), (b,)) else 2)
+
+    traces = Traces()
+    for a, b in (5, 5), (6, 9), (7, 7), (8, 3):
+        traces.plan(number_source(a, b), compile)
+    assert traces.made == 3 and all(trace.confirmed for trace in traces.traces)
+    assert [traces.foretold([n, 20])["steps"][0][2] for n in (20, 21)] == [(20, 20, 2), (21, 20, 2)]
+
+
+def test_experts_of_ever_other_shares_build_nothing(device):
+    """a router that leaves each expert another number of rows in each step"""
+    if device == "cpu":
+        pytest.skip("counts what the device builds")
+    draw = torch.Generator().manual_seed(5)
+    weights = [torch.randn(16, 16, generator=draw) for _ in range(5)]
+
+    def step(where, x, chosen):
+        out = torch.zeros_like(x)
+        for number, weight in enumerate(weights):
+            rows = torch.where(chosen == number)[0]
+            out.index_add_(0, rows, torch.tanh(x[rows] @ weight.to(where)) * 0.5)
+        return (out * x).sum(1)
+
+    for turn in range(16):
+        x, chosen = torch.randn(150, 16, generator=draw), torch.randint(5, (150,), generator=draw)
+        torch.lazy.reset_stats()
+        got = step(device, x.to(device), chosen.to(device)).cpu()
+        assert turn < 4 or torch.lazy.stats()["kernels_built"] == 0, turn
+        torch.testing.assert_close(got, step("cpu", x, chosen), rtol=1e-4, atol=1e-4)
 
 
 def test_traces_that_disagree_are_given_up():

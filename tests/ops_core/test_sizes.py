@@ -123,7 +123,7 @@ def test_usual_sizes_decide_without_a_guard():
 
 
 def test_what_need_not_be_equal_is_not_tied_to_the_size_at_hand():
-    """a cache of 32 rows of 32 is as any other, two that vary each by itself meet by accident; a sum may be one of them"""
+    """a cache of 32 rows of 32 is as any other, two that vary each by itself meet by accident; a sum may be one"""
     tape, (n, m, both) = traced([32, 32, 64], [9, 9, 18])
     with tracing(tape):
         assert not alike((n, 32), (32, n)) and not alike((n,), (n, 1))

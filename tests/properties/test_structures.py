@@ -210,3 +210,23 @@ def test_intermediates_go_back_as_soon_as_in_a_whole_window(device, op_by_op):
     x.sum().item()
     assert torch.lazy.stats()["windows_op_by_op"] == 1
     assert torch.lazy.max_memory_allocated() - before <= 4 * x.nbytes
+
+
+def test_a_list_that_grows_is_no_new_window_at_each_length(device):
+    """Keys of a decoder in a list: windows of seven ops, each of which comes once, but not what its ops need."""
+    draw = torch.Generator().manual_seed(2)
+    weight, rows, known, built = torch.randn(8, 8, generator=draw), [], [], []
+    on_device = weight.to(device)
+    for _ in range(40):
+        x = torch.randn(1, 8, generator=draw)
+        torch.lazy.reset_stats()
+        y = x.to(device)
+        rows.append(y @ on_device)
+        keys = torch.cat(rows)
+        got = ((y @ keys.T).softmax(-1) @ keys).cpu()
+        built.append(torch.lazy.stats()["kernels_built"])
+        known.append(x @ weight)
+        keys = torch.cat(known)
+        torch.testing.assert_close(got, (x @ keys.T).softmax(-1) @ keys, rtol=1e-4, atol=1e-5)
+    assert torch.lazy.stats()["windows_op_by_op"] == 1
+    assert sum(built[12:]) <= 4, built  # a length that is the first of a class: a vector's width, a tile
