@@ -12,23 +12,29 @@ from ops_core.array import Arr, building, emit_multi
 from ops_core.ir import Graph, Node, Value
 
 Expansion = Callable[..., tuple[Arr, ...]]
+Specs = list[tuple[tuple[int, ...], str]]
 PREFIX = "composite."
 EXPANSIONS: dict[str, Expansion] = {}
 
 
-def composite(expansion: Expansion) -> Callable[..., tuple[Arr, ...]]:
+def composite(expansion: Expansion, specs: Callable[..., Specs] | None = None) -> Callable[..., tuple[Arr, ...]]:
     """Declare `expansion(*inputs, **attrs) -> outputs`. Calling the result appends one `composite.NAME` node; where an
-    input has no elements, what it expands to."""
+    input has no elements, what it expands to.
+
+    specs: the outputs' shapes and dtypes, where expanding for them would tie a size: to the turns of a loop.
+    """
     name = expansion.__name__
     EXPANSIONS[name] = expansion
 
     def append(*inputs: Arr, **attrs: Any) -> tuple[Arr, ...]:
         if not all(x.numel for x in inputs):
             return expansion(*inputs, **attrs)
+        if specs:
+            return emit_multi(PREFIX + name, inputs, specs(*inputs, **attrs), **attrs)
         with building(Graph()) as scratch:
             shadows = [Arr(scratch.add("input", (), x.shape, x.dtype)) for x in inputs]
-            specs = [(y.shape, y.dtype) for y in expansion(*shadows, **attrs)]
-        return emit_multi(PREFIX + name, inputs, specs, **attrs)
+            found = [(y.shape, y.dtype) for y in expansion(*shadows, **attrs)]
+        return emit_multi(PREFIX + name, inputs, found, **attrs)
 
     return append
 

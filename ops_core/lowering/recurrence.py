@@ -9,11 +9,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from ops_core import array as A
 from ops_core.array import Arr
-from ops_core.composites import composite
+from ops_core.composites import Specs, composite
 from ops_core.lowering.promote import up
 from ops_core.lowering.registry import rule
 
@@ -110,7 +111,19 @@ def _in_order(steps: dict[int, Arr]) -> Arr:
     return A.stack([steps[t] for t in sorted(steps)], 0)
 
 
-@composite
+def _specs(gates: Arr, hidden: Arr, weight: Arr, *rest: Arr, kind: str, biased: bool, reverse: bool) -> Specs:
+    (steps, rows, _), (_, width) = gates.shape, hidden.shape
+    found: Specs = [((steps, rows, n * width), hidden.dtype) for n in (1, CELLS[kind].saved)]
+    return [*found, ((rows, width), hidden.dtype)] if kind == "lstm" else found
+
+
+def _specs_backward(grad: Arr, saved: Arr, weight: Arr, *grad_cell: Arr, kind: str, reverse: bool) -> Specs:
+    (steps, rows, width), cell = grad.shape, CELLS[kind]
+    gates: Specs = [((steps, rows, cell.gates * width), grad.dtype)] * (1 + cell.distinct)
+    return [*gates, ((rows, width), grad.dtype)] if cell.carries else gates
+
+
+@partial(composite, specs=_specs)
 def recurrence(
     gates: Arr, hidden: Arr, weight: Arr, *rest: Arr, kind: str, biased: bool, reverse: bool
 ) -> tuple[Arr, ...]:
@@ -130,7 +143,7 @@ def recurrence(
     return _in_order(outs), _in_order(saved), *(() if memory is None else (memory,))
 
 
-@composite
+@partial(composite, specs=_specs_backward)
 def recurrence_backward(
     grad: Arr, saved: Arr, weight: Arr, *grad_cell: Arr, kind: str, reverse: bool
 ) -> tuple[Arr, ...]:
