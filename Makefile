@@ -34,7 +34,7 @@ $(TESTS): pyproject.toml | $(DEPS)
 	@touch $@
 
 $(BUILD): $(DEPS) setup.py examples/port_hostc/pyproject.toml $(CSRC)
-	@echo "== the C++ part (one to four minutes)"
+	@echo "== the C++ part (one to four minutes on two cores)"
 	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --verbose --editable .
 	$(PY) -m pip install --disable-pip-version-check --no-build-isolation --no-deps --editable examples/port_hostc
 	$(PY) -m compileall -q lazy_backend ops_core codegen device_sim  # pip does not, for a package that may be edited
@@ -53,7 +53,7 @@ SMALL  := $(addprefix tests/,archive/ models/ reports/ threads/ traps/)
 SUITES := $(filter-out $(SMALL),$(sort $(dir $(wildcard tests/*/test_*.py))))
 # What runs once more in windows of one op and of eight, and on the other OpenCL runtime for CPUs (test-full: all of it).
 # `make test` takes a part for windows of eight and for the other runtime, without the numbers of each op, which windows
-# of one op and codegen/test_mathlib.py compare: with all of it a slow hour of the machine took 45 minutes, not 34.
+# of one op and codegen/test_mathlib.py compare: with all of it one process took 45 minutes, not 34.
 # test_results.py is about what is known before any window runs.
 SHORT  := $(filter-out %/test_results.py,$(wildcard tests/semantics/test_*.py))
 # One op of these is several kernels already, at every window the same ones, and compiling them takes minutes. The tests
@@ -65,6 +65,7 @@ EIGHT  := $(addprefix tests/semantics/test_,chains.py indexing.py inplace.py vie
 WALKS  := $(addprefix tests/semantics/test_recurrence.py::test_,sizes_that_tiles_do_not_divide launches_do_not_grow_with_the_sequence)
 GPU    := tests/properties/test_places.py $(EIGHT) $(addprefix tests/semantics/test_,factorisations.py parts.py) $(WALKS) tests/integration/test_attention.py
 POCL   := tests/semantics/test_inplace.py
+# worksteal: a worker that is done takes half of what the other has left, whose tests may take minutes each.
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal
 each = @failed=0; $(PYTEST) $(1) $(SMALL) || failed=1; \
   for suite in $(SUITES); do $(PYTEST) $(1) $$suite || failed=1; done; \

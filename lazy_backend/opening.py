@@ -32,6 +32,8 @@ _ON_HOST = (
     "aten._reshape_from_tensor.default",
     "aten._rowwise_prune.default",
     "aten.choose_qparams_optimized.default",
+    # Its graph is one for each list of lengths, as the forward pass's would be: 1 s for 20 steps, at each batch.
+    "aten._ctc_loss_backward.default",
 )
 # The Meta kernels live as long as their library.
 _kept: list[torch.library.Library] = []

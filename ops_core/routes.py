@@ -173,6 +173,7 @@ HOST = {
 # lowered in general, but these calls are not
 HOST_IN_PART = {
     "_ctc_loss": "one graph for each list of lengths would be compiled",
+    "_ctc_loss_backward": "one graph for each list of lengths would be compiled",
     "_linalg_solve_ex": "complex matrices, as in the backward of complex eigenvectors",
     "zero_": "beside linalg.ldl_factor(out=), which the host computes", "any": "beside linalg.ldl_factor(out=)",
 }  # fmt: skip

@@ -138,6 +138,80 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm_backward(const at::Ten
   return {like(wanted[0], input), like(wanted[1], w), like(wanted[2], b)};
 }
 
+// Buffers are eager's on the CPU, where CUDA has none.
+std::tuple<at::Tensor, at::Tensor> log_sigmoid(const at::Tensor& self) {
+  plain({self});
+  return {at::empty_like(self), at::empty_like(self)};
+}
+
+void equal_sizes(const at::Tensor& a, const at::Tensor& b) {
+  plain({a, b});
+  TORCH_CHECK_NOT_IMPLEMENTED(a.sizes().equals(b.sizes()), "the Meta kernel knows");
+}
+
+at::Tensor log_sigmoid_backward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& buffer) {
+  equal_sizes(gradient, self);
+  equal_sizes(buffer, self);
+  return at::empty_like(self);
+}
+
+at::Tensor mse_loss_backward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& target, int64_t reduction) {
+  equal_sizes(self, target);
+  plain({self, gradient});
+  const bool fits = reduction == at::Reduction::None ? gradient.sizes().equals(self.sizes()) : gradient.dim() == 0;
+  TORCH_CHECK_NOT_IMPLEMENTED(fits, "the Meta kernel says what is wrong");
+  return at::empty_like(self);
+}
+
+at::Tensor logsumexp(const at::Tensor& self, at::IntArrayRef dim, bool keepdim) {
+  plain({self});
+  return at::meta::amax(self, dim, keepdim);
+}
+
+at::Tensor dot(const at::Tensor& self, const at::Tensor& other) {
+  equal_sizes(self, other);
+  TORCH_CHECK_NOT_IMPLEMENTED(self.dim() == 1, "the Meta kernel says what is wrong");
+  return at::empty({}, self.options());
+}
+
+at::Tensor mv(const at::Tensor& self, const at::Tensor& vector) {
+  plain({vector});
+  const bool fits = self.dim() == 2 && vector.dim() == 1 && self.size(1) == vector.size(0) && self.scalar_type() == vector.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED(fits, "the Meta kernel says what is wrong");
+  return at::empty({self.size(0)}, self.options());
+}
+
+// Channels of a batch in training, of which there are `count`.
+int64_t channels(const at::Tensor& input, bool train, std::initializer_list<at::Tensor> each) {
+  TORCH_CHECK_NOT_IMPLEMENTED(train && input.dim() >= 2 && (input.scalar_type() == at::kFloat || input.scalar_type() == at::kDouble),
+                              "the Meta kernel knows");
+  for (const auto& t : each)
+    TORCH_CHECK_NOT_IMPLEMENTED(!t.defined() || (t.dim() == 1 && t.size(0) == input.size(1)), "the Meta kernel says what is wrong");
+  return input.size(1);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+                                                          const std::optional<at::Tensor>& mean, const std::optional<at::Tensor>& var, bool train, double,
+                                                          double) {
+  const auto w = optional(weight), b = optional(bias), m = optional(mean), v = optional(var);
+  plain({input, w, b, m, v});
+  const auto count = channels(input, train, {w, b, m, v});
+  return {at::empty_like(input), at::empty({count}, input.options()), at::empty({count}, input.options())};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> batch_norm_backward(const at::Tensor& gradient, const at::Tensor& input, const std::optional<at::Tensor>& weight,
+                                                                   const std::optional<at::Tensor>& mean, const std::optional<at::Tensor>& var,
+                                                                   const std::optional<at::Tensor>& saved_mean, const std::optional<at::Tensor>& saved_scale,
+                                                                   bool train, double, std::array<bool, 3> wanted) {
+  const auto w = optional(weight), m = optional(mean), v = optional(var), sm = optional(saved_mean), ss = optional(saved_scale);
+  equal_sizes(gradient, input);
+  plain({input, w, m, v, sm, ss});
+  const auto count = channels(input, train, {w, m, v, sm, ss});
+  TORCH_CHECK_NOT_IMPLEMENTED(w.defined() && sm.defined() && ss.defined(), "the Meta kernel knows");
+  const auto each = [&](bool is) { return is ? at::empty({count}, input.options()) : at::Tensor(); };
+  return {wanted[0] ? at::empty_like(input) : at::Tensor(), each(wanted[1]), each(wanted[2])};
+}
+
 // Classes of a batch. All else is the Meta kernel's.
 void check_classes(const at::Tensor& self, const at::Tensor& target, const std::optional<at::Tensor>& weight) {
   const auto w = optional(weight);
@@ -261,6 +335,19 @@ std::unordered_map<std::string, Shape> table() {
   ANY(cat, cat) ANY(gather, gather) ANY(triu, triu_symint) ANY(tril, tril_symint)
   ROW(relu, relu, false) ROW(where_self, where, true) ROW(_safe_softmax, safe_softmax, false)
   ROW(_foreach_pow_Scalar, foreach_pow, true) ROW(_foreach_sqrt, foreach_sqrt, false)
+  FLOATING(exp_, exp_) FLOATING(sqrt_, sqrt_) FLOATING(neg_, neg_) FLOATING(tanh_, tanh_) FLOATING(sigmoid_, sigmoid_)
+  FLOATING(clamp_, clamp_) FLOATING(clamp_min_, clamp_min_) FLOATING(clamp_max_, clamp_max_) FLOATING(addcmul_, addcmul_)
+  FLOATING(addcdiv_, addcdiv_) FLOATING(lerp__Scalar, lerp_) FLOATING(lerp__Tensor, lerp_) FLOATING(softplus_backward, softplus_backward)
+  FLOATING(cumprod, cumprod) FLOATING(log2, log2) FLOATING(log10, log10) FLOATING(exp2, exp2) FLOATING(atan, atan) FLOATING(tan, tan)
+  FLOATING(mse_loss, mse_loss) FLOATING(smooth_l1_loss, smooth_l1_loss) ROW(mse_loss_backward, mse_loss_backward, false)
+  ROW(log_sigmoid_forward, log_sigmoid, false) ROW(log_sigmoid_backward, log_sigmoid_backward, false)
+  ROW(logsumexp, logsumexp, false) ROW(dot, dot, false) ROW(mv, mv, false)
+  ANY(bitwise_and_Tensor, bitwise_and) ANY(bitwise_or_Tensor, bitwise_or)
+  // Of which the references compute all weights: 10 ms for a bilinear one, 67 for a bicubic one, at each new size.
+  FLOATING(upsample_nearest1d, upsample_nearest1d_symint) FLOATING(upsample_nearest2d, upsample_nearest2d_symint)
+  FLOATING(upsample_nearest3d, upsample_nearest3d_symint) FLOATING(upsample_linear1d, upsample_linear1d_symint)
+  FLOATING(upsample_bilinear2d, upsample_bilinear2d_symint) FLOATING(upsample_trilinear3d, upsample_trilinear3d_symint)
+  FLOATING(upsample_bicubic2d, upsample_bicubic2d_symint)
   // What the optimizers do to all parameters at once: the references take up to 1 ms a parameter.
   ROW(_foreach_add__Scalar, each_, false) ROW(_foreach_add__List, each_, false) ROW(_foreach_mul__Scalar, each_, false)
   ROW(_foreach_mul__List, each_, false) ROW(_foreach_div__List, each_, false) ROW(_foreach_div__ScalarList, each_, false)
@@ -270,6 +357,7 @@ std::unordered_map<std::string, Shape> table() {
   ROW(_foreach_mul__Tensor, each_, false) ROW(_foreach_norm_Scalar, foreach_norm, false)
   // Of which the references take 1 to 2 ms when they run for the first time. benchmarks: first_steps, warm.
   ROW(native_layer_norm, layer_norm, false) ROW(native_layer_norm_backward, layer_norm_backward, false)
+  ROW(native_batch_norm, batch_norm, false) ROW(native_batch_norm_backward, batch_norm_backward, false)
   ROW(nll_loss_forward, nll_loss, true) ROW(nll_loss_backward, nll_loss_backward, true)
   ROW(_fft_c2c, fft_c2c, true) ROW(_fft_r2c, fft_r2c, true) ROW(_fft_c2r, fft_c2r, true)
 #undef ANY

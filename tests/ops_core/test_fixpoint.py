@@ -33,7 +33,8 @@ LIMITS = re.compile(
     r"factorisation|mask (index|whose)|sparse|data-dependent|lengths on the device|complex|transform of|matrix_exp|u8"
 )
 
-PARTS = 8  # for several processes
+# For several processes; how many overloads each part saw, less a few that another torch might not have.
+PARTS = (140, 150, 132, 157, 143, 135, 112, 131)
 
 
 def run(dtypes, samples, infos=op_db):
@@ -79,11 +80,11 @@ def judge(tally):
     assert not unexplained, "\n".join(f"{name}: {why}" for name, why in unexplained.items())
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", range(len(PARTS)))
 def test_sampled(part):
-    tally = run([torch.float32], 1, op_db[part::PARTS])
+    tally = run([torch.float32], 1, op_db[part :: len(PARTS)])
     judge(tally)
-    assert len(tally.passed) > 100
+    assert len(tally.passed) >= PARTS[part]
 
 
 @pytest.mark.slow
