@@ -28,8 +28,9 @@ constexpr size_t kLeast = 8;
 // Calls that are remembered.
 constexpr size_t kCalls = 1 << 16;
 
-// A list of so many tensors or more that was of another length so often, in windows without a plan, is one that grows: there
-// would be a plan for each length. 80 steps that append to a list of keys and concatenate it: 63 -> 5 s.
+// Windows of the same calls at the same lines, without a plan, that came with lists of other lengths so often have one that
+// grows, and there would be a plan for each length. Lists of fewer tensors are no growing ones. 80 steps that append to a list
+// of keys and concatenate it: 63 -> 5 s.
 constexpr uint32_t kLengths = 3;
 constexpr int64_t kLongList = 4;
 
@@ -56,21 +57,21 @@ uint64_t Credit::price(const Window& window) const {
 }
 
 bool Credit::grows(const Window& window) {
-  bool found = false;
+  Hash lines, lengths;  // of what is called where; of its lists
   for (const Node& node : window.nodes) {
+    lines.mix(node.op->digest);
+    lines.mix(reinterpret_cast<uintptr_t>(node.frame.code));
+    lines.mix(static_cast<uint64_t>(node.frame.lasti));
     const int64_t* code = window.code.data() + node.code;
-    if (code[1] != kList || code[2] < kLongList || node.op->name.starts_with("aten._foreach_")) continue;
-    if (lengths_.size() >= kCalls) lengths_.clear();
-    Hash place;
-    place.mix(node.op->digest);
-    place.mix(reinterpret_cast<uintptr_t>(node.frame.code));
-    place.mix(static_cast<uint64_t>(node.frame.lasti));
-    Lengths& lengths = lengths_[place.a];
-    if (lengths.last) lengths.changes += lengths.last != code[2];
-    lengths.last = code[2];
-    found |= lengths.changes >= kLengths;
+    if (code[1] == kList && code[2] >= kLongList && !node.op->name.starts_with("aten._foreach_")) lengths.mix(static_cast<uint64_t>(code[2]));
   }
-  return found;
+  if (lengths == Hash()) return false;
+  if (lists_.size() >= kRare) lists_.clear();
+  Lists& lists = lists_[lines];
+  if (lists.changes) lists.changes += lists.last != lengths.a;
+  else lists.changes = 1;
+  lists.last = lengths.a;
+  return lists.changes > kLengths;
 }
 
 void Credit::meet(const Window& window) {

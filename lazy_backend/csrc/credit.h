@@ -31,11 +31,11 @@ class Credit {
   bool last_known_ = false;       // the last window had a plan
   std::unordered_map<Hash, Rare, HashHash> rare_;
   std::unordered_set<uint64_t> calls_;  // of new windows so far
-  struct Lengths {
-    int64_t last = 0;
-    uint32_t changes = 0;
+  struct Lists {
+    uint64_t last = 0;     // a hash of their lengths
+    uint32_t changes = 0;  // how many lengths on end
   };
-  std::unordered_map<uint64_t, Lengths> lengths_;  // of lists in new windows, by op and line
+  std::unordered_map<Hash, Lists, HashHash> lists_;  // of new windows, by their calls and lines
 
   static constexpr uint64_t kMost = 1 << 20;
 };
