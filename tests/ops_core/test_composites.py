@@ -1,11 +1,13 @@
 """A composite is one node for those who have a kernel for it, and its core ops for all others."""
 
 import numpy as np
+import pytest
 import torch
 
 from ops_core import composites, interpret
+from ops_core.array import Arr, building
 from ops_core.ir import Graph
-from ops_core.lowering import lower
+from ops_core.lowering import lower, recurrence
 
 OP = "aten._scaled_dot_product_fused_attention_overrideable"
 
@@ -39,3 +41,28 @@ def test_expanded_attention_is_torchs():
         interpret.run(attention_graph(x, causal), memory)
         want = torch.nn.functional.scaled_dot_product_attention(*x, is_causal=causal)
         np.testing.assert_allclose(memory[3], want.numpy().reshape(-1), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("kind", recurrence.CELLS)
+def test_shapes_that_are_given_are_those_of_the_expansion(kind, dtype):
+    """a recurrent layer's, which are not found by walking its steps"""
+    cell = recurrence.CELLS[kind]
+    with building(Graph()) as graph:
+
+        def given(*shape):
+            return Arr(graph.add("input", (), shape, dtype))
+
+        memory = [given(3, 4)] * (kind == "lstm")
+        forward = given(5, 3, cell.gates * 4), given(3, 4), given(cell.gates * 4, 4), *memory, given(cell.gates * 4)
+        backward = given(5, 3, 4), given(5, 3, cell.saved * 4), given(cell.gates * 4, 4), *memory
+        calls = [
+            (recurrence.recurrence, "recurrence", forward, {"biased": True}),
+            (recurrence.recurrence_backward, "recurrence_backward", backward, {}),
+        ]
+        for made, name, operands, more in calls:
+            found, walked = (
+                [(x.shape, x.dtype) for x in f(*operands, kind=kind, reverse=True, **more)]
+                for f in (made, composites.EXPANSIONS[name])
+            )
+            assert found == walked

@@ -230,3 +230,20 @@ def test_a_list_that_grows_is_no_new_window_at_each_length(device):
         torch.testing.assert_close(got, (x @ keys.T).softmax(-1) @ keys, rtol=1e-4, atol=1e-5)
     assert torch.lazy.stats()["windows_op_by_op"] == 1
     assert sum(built[12:]) <= 4, built  # a length that is the first of a class: a vector's width, a tile
+
+
+def test_lists_of_several_lengths_in_one_window_grow_not(device):
+    """As a dense block's, each of whose layers concatenates what all before it gave, at one line."""
+
+    def block(x):
+        found = [x]
+        for _ in range(12):
+            found.append(torch.cat(found, 1).erf().mean(1, keepdim=True))
+        return torch.cat(found, 1)
+
+    x = torch.linspace(-1, 1, 40).view(4, 10)
+    torch.lazy.reset_stats()
+    for _ in range(2):
+        torch.testing.assert_close(block(x.to(device)).cpu(), block(x))
+    stats = torch.lazy.stats()
+    assert (stats["windows"], stats["windows_op_by_op"]) == (2, 0)
