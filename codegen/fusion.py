@@ -49,7 +49,7 @@ from codegen.index import Dyn, Expr, Index, Var, contiguous
 from codegen.views import VIEWS, indexed_operands, moved_operands, operand_index, result_index
 from ops_core.composites import PREFIX
 from ops_core.ir import Graph, Node, Value
-from ops_core.sizes import alike, usual
+from ops_core.sizes import alike, as_many, usual
 
 
 class Fusion:
@@ -177,8 +177,7 @@ class Fusion:
 
     def _redomain(self, group: Group, node: Node, shape: tuple[int, ...]) -> Index | None:
         """Let a plain group walk the node's shape instead of its own, where that is a change of variables."""
-        same = alike((prod(shape),), (prod(group.domain),))
-        if group.reduced or group.anchor or node.op not in REDUCTIONS or not same:
+        if group.reduced or group.anchor or node.op not in REDUCTIONS or not as_many(shape, group.domain):
             return None
         own = identity(group.vars)
         for value in dict.fromkeys(node.inputs):
@@ -335,9 +334,9 @@ class Fusion:
         """The reduced variables after joining, and the index of the node's result."""
         depends = index_vars(index)
         if node.op not in REDUCTIONS:
-            size = (prod((node.outputs or node.inputs)[0].shape),)
-            full = alike(size, (prod(group.domain),))
-            row = group.reduced and depends <= group.parallel and alike(size, (prod(v.size for v in group.parallel),))
+            shape = (node.outputs or node.inputs)[0].shape
+            full = as_many(shape, group.domain)
+            row = group.reduced and depends <= group.parallel and as_many(shape, [v.size for v in group.parallel])
             # An anchor may have results of several sizes: a store of one fits, as the anchor itself does.
             own = group.anchor in (node, node.inputs[0].node if node.op == "store" else node)
             if not own and not full and not row:

@@ -9,7 +9,7 @@ from codegen.fusion import Fusion
 from codegen.groups import RECOMPUTE_WEIGHT, Group, Misfit, Uses, usual_bytes, weight
 from codegen.index import Index
 from ops_core.ir import Value
-from ops_core.sizes import alike, usual
+from ops_core.sizes import alike, as_many, usual
 
 # How far apart in the order of launches two readers of the same data may be to become one kernel: what the later one
 # reads may have to be kept longer. benchmarks: GPT training.
@@ -109,8 +109,7 @@ class _Regroup:
         """Whether two groups walk the same domain, read common data of its size, and do not depend on each other."""
         if a.anchor or b.anchor or not alike(a.domain, b.domain) or a.reduced != b.reduced:
             return False
-        size = (prod(a.domain),)
-        common = any(alike((prod(v.shape),), size) for v in a.reads.keys() & b.reads.keys())
+        common = any(as_many(v.shape, a.domain) for v in a.reads.keys() & b.reads.keys())
         if not common and not any(e in b.touched.get(s, ()) for s, es in a.touched.items() for e in es):
             return False
         return self.fusion.independent(a, b) and self.fusion.mergeable(a, b)

@@ -7,7 +7,7 @@ from math import prod
 
 from codegen.index import ZERO, Expr, Index, contiguous, delinearize, linear
 from ops_core.ir import Node, Value
-from ops_core.sizes import alike
+from ops_core.sizes import as_many
 
 
 def operand_index(node: Node, index: Index) -> Index:
@@ -54,7 +54,7 @@ def _slice(node: Node, index: Index) -> Index:
 
 def _unexpand(node: Node, index: Index) -> Index | None:
     before, after = node.inputs[0].shape, node.outputs[0].shape
-    return _reshape_to(index, before, after) if alike((prod(before),), (prod(after),)) else None
+    return _reshape_to(index, before, after) if as_many(before, after) else None
 
 
 def _unreshape(node: Node, index: Index) -> Index:

@@ -13,7 +13,7 @@ import functools
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -368,8 +368,14 @@ def alike(xs: Sequence[int], ys: Sequence[int]) -> bool:
     as are two that the window has, which were seen to, and any that usually do."""
     if _PLAIN.issuperset(map(type, xs)) and _PLAIN.issuperset(map(type, ys)):
         return tuple(xs) == tuple(ys)
-    pairs = list(zip(xs, ys, strict=True)) if len(xs) == len(ys) else [(0, 1)]
-    return all(_perhaps_alike(x, y) for x, y in pairs) and all(x == y for x, y in pairs)
+    if len(xs) != len(ys) or not all(map(_perhaps_alike, xs, ys)):
+        return False
+    return all(x == y for x, y in zip(xs, ys, strict=True))
+
+
+def as_many(shape: Iterable[int], other: Iterable[int]) -> bool:
+    """`alike` of how many elements two shapes have."""
+    return alike((math.prod(shape),), (math.prod(other),))
 
 
 def _perhaps_alike(x: int, y: int) -> bool:
