@@ -39,8 +39,10 @@ _ON_HOST = (
 _kept: list[torch.library.Library] = []
 
 
-# Python kernels over other device ops: what reads one count of the data, or asks for an operand's strides.
+# Python kernels over other device ops: what reads one count of the data, or asks for an operand's strides. Of indexing
+# they have what csrc/indexing.cpp does not record at once.
 _library = torch.library.Library("aten", "IMPL")
+_unrecorded = torch.library.Library("lazy_backend", "IMPL")
 
 
 @uncollected(lasting=True)
@@ -90,7 +92,10 @@ def _tell_recorder() -> None:
         warnings.simplefilter("ignore")  # torch remarks on what is replaced: the recorder has some of them
         kernels = data_dependent.KERNELS | layout_dependent.KERNELS | polynomials.KERNELS
         for name, function in kernels.items():
-            _library.impl(name.removesuffix(".default"), function, "PrivateUse1", allow_override=True)
+            if name in data_dependent.READ:
+                _unrecorded.impl(name.split(".")[0], function, "PrivateUse1")
+            else:
+                _library.impl(name.removesuffix(".default"), function, "PrivateUse1", allow_override=True)
     for base, arguments in STATIC_SCALARS.items():
         for name in (base, base + "_"):
             for overload in getattr(torch.ops.aten, name).overloads() if hasattr(torch.ops.aten, name) else ():
