@@ -1,8 +1,8 @@
 """Ops whose output shape depends on data: one read of a count, everything else by device ops.
 
 `KERNELS` maps an overload to a function with its schema's arguments, over tensors of any device; the backend registers
-them. An indexing op reads only where a mask is among its indices; what it calls then, `UNMASKED`, is recorded whole. The
-recorder itself calls that for indices that are positions, and the kernels of `READ` for any others.
+them. An indexing op reads only where a mask is among its indices; what it calls then, `UNMASKED`, is recorded whole.
+The recorder itself calls that for indices that are positions, and the kernels of `READ` for any others.
 """
 
 from __future__ import annotations
