@@ -79,7 +79,10 @@ bool is_itself(const at::Tensor& a, const at::Tensor& b) {
 void read(const at::Tensor& t, const char* cause) {
   stats().reads++;
   note(Event::kRead, cause);
-  wait_all(t.device().index(), Cut::kRead);
+  const Buffer& buffer = *buffer_of(t);
+  Executor& ex = executor(buffer.device);
+  ex.finish(cut_before_read(buffer));
+  ex.raise_pending();
 }
 
 void device_to_host(const at::Tensor& dst, const at::Tensor& src) {
@@ -150,6 +153,7 @@ at::Tensor host_view(const at::Tensor& t) {
   TORCH_CHECK(device(t.device().index()).props.host_visible, "the memory of ", t.device(),
               " is not visible to the host; copy the tensor with .cpu()");
   read(t, "view by the host");
+  wait_all(t.device().index(), Cut::kRead);
   const at::Tensor image = host_image(t);
   // The tensor is kept as well: while its storage lives, what is written to it is computed.
   return at::from_blob(image.mutable_data_ptr(), t.sizes(), t.strides(), [t, image](void*) {}, image.options());

@@ -241,13 +241,17 @@ void Executor::wait(uint64_t ticket) {
 }
 
 void Executor::finish(uint64_t ticket) {
+  if (ticket <= finished_) return;
   GilRelease free;
   wait(ticket);
   std::lock_guard<std::recursive_mutex> running(run_mutex_);
-  if (!device_busy_) return;
-  device(index_).synchronize();
-  device_busy_ = false;
-  look_at_checks();
+  if (device_busy_) {
+    device(index_).synchronize();
+    device_busy_ = false;
+    look_at_checks();
+  }
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  finished_ = done_;
 }
 
 void Executor::note_error(std::exception_ptr error) {

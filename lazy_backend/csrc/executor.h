@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -127,6 +128,7 @@ class Executor {
   std::condition_variable work_, space_;
   std::deque<Job> queue_;
   uint64_t submitted_ = 0, done_ = 0;
+  std::atomic<uint64_t> finished_ = 0;  // jobs that the device has done
   bool stopping_ = false, device_busy_ = false;
   std::exception_ptr error_;
   Checks checks_;                  // guarded by run_mutex_

@@ -58,15 +58,61 @@ std::optional<Recorded> member(const OpEntry& op, const Recorded& whole, int64_t
   return found;
 }
 
+// An op that does a part of another.
+struct Part {
+  const OpEntry* op;
+  Recorded recorded;
+};
+
+// A concatenation of more tensors is copies of these: a list that grows would be a kernel of its own at each length, 0.5 ms
+// a tensor to make (codegen/functionalize.py, MOST_PARTS, which copies them too).
+constexpr int64_t kMostJoined = 8;
+
+std::vector<Part> copies(const OpEntry& cat, const Recorded& whole) {
+  static const OpEntry& copy = op_entry(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
+  Reader reader{whole}, list_end{whole}, end{whole};
+  const int64_t tensors = whole.code[reader.code + 1];
+  if (reader.tag() != kList || tensors <= kMostJoined) return {};
+  list_end.argument(nullptr);
+  for (size_t i = 0; i < cat.nargs; ++i) end.argument(nullptr);
+  if (end.at_end() || end.tag() != kOut) return {};
+  const int64_t slot = whole.code[end.code + 1], dtype = whole.code[end.code + 2], rank = whole.code[end.code + 3];
+  const int64_t* strides = whole.dims.data() + end.dims + rank;
+  const int64_t dim = whole.dims[list_end.dims] + (whole.dims[list_end.dims] < 0 ? rank : 0);
+  reader.code += static_cast<size_t>(kEntries[kList]);
+  std::vector<Part> parts;
+  for (int64_t i = 0, offset = 0; i < tensors; ++i) {
+    const int64_t* its_sizes = whole.dims.data() + reader.dims;
+    const bool joins = reader.tag() == kTensor && whole.code[reader.code + 3] == rank;  // a vector of nothing joins with all
+    if (!joins || std::find(its_sizes, its_sizes + rank, 0) != its_sizes + rank) {
+      reader.argument(nullptr);
+      continue;
+    }
+    Recorded one;
+    int64_t ones = 0;
+    for (int64_t d = 0; d < rank; ++d) ones |= int64_t(its_sizes[d] == 1) << d;
+    one.code = {copy.id, kTensor, slot, dtype, rank, ones << kSizeOneMaskShift};
+    one.dims.assign(its_sizes, its_sizes + rank);
+    one.dims.insert(one.dims.end(), strides, strides + rank);
+    one.dims.push_back(offset);
+    offset += its_sizes[dim] * strides[dim];
+    reader.argument(&one);
+    one.code.insert(one.code.end(), {kBool, 0});  // blocking
+    parts.push_back({&copy, std::move(one)});
+  }
+  return parts;
+}
+
 // What an op is done in: most in one, those over lists (a step of an optimizer, whose lists are others each time where a
 // network leaves parts of it out) in one for each member.
-std::vector<Recorded> parts_of(const Window& window, size_t node) {
+std::vector<Part> parts_of(const Window& window, size_t node) {
   const OpEntry& op = *window.nodes[node].op;
   Recorded whole = window.recorded(node);
-  std::vector<Recorded> parts;
+  std::vector<Part> parts;
+  if (op.name == "aten.cat.default") parts = copies(op, whole);
   if (op.name.starts_with("aten._foreach_"))
-    while (auto part = member(op, whole, static_cast<int64_t>(parts.size()))) parts.push_back(std::move(*part));
-  if (parts.empty()) parts.push_back(std::move(whole));
+    while (auto part = member(op, whole, static_cast<int64_t>(parts.size()))) parts.push_back({&op, std::move(*part)});
+  if (parts.empty()) parts.push_back({&op, std::move(whole)});
   return parts;
 }
 
@@ -79,11 +125,13 @@ std::vector<Job> op_by_op(Job job) {
   std::vector<std::vector<uint32_t>> slots;      // of the whole window, of each part
   std::vector<uint8_t> had_data = whole.had_data;
   for (size_t i = 0; i < whole.nodes.size(); ++i) {
-    for (Recorded& op : parts_of(whole, i)) {
+    for (Part& op : parts_of(whole, i)) {
       auto part = std::make_unique<Window>(whole.device, whole.serial);
       std::vector<uint32_t> its_slots;
       part->order(whole.ordered);
-      part->add_again(whole, whole.nodes[i], std::move(op), [&](Buffer* buffer, uint32_t there) {
+      Node node = whole.nodes[i];
+      node.op = op.op;
+      part->add_again(whole, node, std::move(op.recorded), [&](Buffer* buffer, uint32_t there) {
         const auto found = std::ranges::find(its_slots, there);
         if (found != its_slots.end()) return static_cast<uint32_t>(found - its_slots.begin());
         its_slots.push_back(there);

@@ -57,6 +57,16 @@ at::Tensor meta_of(const at::Tensor& t) {
   return meta;
 }
 
+// A number on the host too: eager takes it among tensors of any device, some Meta kernels do not.
+at::Tensor meta_of_any(const at::Tensor& t) {
+  if (!t.defined() || !t.is_cpu() || t.dim()) return meta_of(t);
+  at::Tensor meta = at::detail::empty_strided_meta({}, {}, t.scalar_type());
+  meta.unsafeGetTensorImpl()->set_wrapped_number(t.unsafeGetTensorImpl()->is_wrapped_number());
+  return meta;
+}
+
+bool host_number(const c10::IValue& v) { return v.isTensor() && v.toTensor().defined() && v.toTensor().is_cpu() && !v.toTensor().dim(); }
+
 OutMeta describe_out(const at::Tensor& t, int alias) {
   if (!t.defined()) return {alias, true, c10::ScalarType::Undefined, {}, {}};
   if (t.layout() != c10::kStrided) refuse_layout("sparse");
@@ -92,14 +102,21 @@ void run_meta(const OpEntry& op, torch::jit::Stack& stack) {
 std::shared_ptr<MetaEntry> infer(const OpEntry& op, const c10::IValue* args) {
   stats().meta_misses++;
   torch::jit::Stack stack;
-  stack.reserve(op.nargs);
   uint64_t largest = 0;
-  for (size_t i = 0; i < op.nargs; ++i) {
+  for (size_t i = 0; i < op.nargs; ++i)
     if (args[i].isTensor() && args[i].toTensor().defined())
       largest = std::max<uint64_t>(largest, args[i].toTensor().numel());
-    stack.push_back(moved(args[i], c10::DeviceType::Meta, meta_of));
+  const auto run = [&](const auto& meta) {
+    stack.clear();
+    for (size_t i = 0; i < op.nargs; ++i) stack.push_back(moved(args[i], c10::DeviceType::Meta, meta));
+    run_meta(op, stack);
+  };
+  try {
+    run(meta_of);
+  } catch (...) {
+    if (std::none_of(args, args + op.nargs, host_number)) throw;
+    run(meta_of_any);
   }
-  run_meta(op, stack);
   auto entry = std::make_shared<MetaEntry>();
   for (size_t r = 0; r < op.nreturns; ++r) {
     const auto& v = stack[stack.size() - op.nreturns + r];

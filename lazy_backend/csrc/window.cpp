@@ -381,7 +381,10 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
                         w.offsets.size(), w.structure,   w.sizes,       w.pending_bytes,  r.rolling,
                         w.boundary};
     w.order(at::globalContext().deterministicAlgorithms());
-    for (const Use& use : uses) code[use.code] = w.slot_of(use, frame);
+    for (const Use& use : uses) {
+      code[use.code] = w.slot_of(use, frame);
+      if (op.mutates || code[use.code - 1] == kOut) use.buffer->written = w.serial;
+    }
     w.add(op, frame, code, dims, scalars, keys);
     stats().ops.fetch_add(1, std::memory_order_relaxed);
     r.rolling = (r.rolling << 4) + op.digest;
@@ -411,6 +414,15 @@ uint64_t cut(int device, Cut cause) {
   note(Event::kCut, cut_name(cause));
   if (!waits) executor(device).start();  // else whoever waits runs it
   return ticket;
+}
+
+uint64_t cut_before_read(const Buffer& buffer) {
+  auto& r = recorder(buffer.device);
+  {
+    std::lock_guard<std::mutex> lock(r.mutex);
+    if (!r.captured && !(r.window && buffer.written == r.window->serial)) return buffer.ticket;
+  }
+  return cut(buffer.device, Cut::kRead);
 }
 
 void cut_at_upload(int device) {

@@ -162,6 +162,8 @@ constexpr uint64_t kFills = 16;
 enum class Cut { kRead, kFull, kBytes, kSync, kHostOp, kCopy, kEvent, kGraph, kBoundary, kContent, kCount };
 const char* cut_name(Cut cause);
 uint64_t cut(int device, Cut cause);
+// Cuts where the window at hand writes what is about to be read. Returns the ticket of the last job that must be done.
+uint64_t cut_before_read(const Buffer& buffer);
 
 // An upload is where a script's step begins, a boundary in its own words: a window that is long enough ends there.
 void cut_at_upload(int device);
