@@ -255,7 +255,9 @@ void Window::place() {
     uint64_t& first = parts[use.slot].first;
     first = std::min(first, static_cast<uint64_t>(use.offset) * itemsize(use));
   }
-  const uint64_t alignment = offsets.empty() ? 1 : part_alignments.at(static_cast<size_t>(device)).load();
+  const auto& learnt = part_alignments.at(static_cast<size_t>(device));
+  if (!offsets.empty() && !learnt) learn_part_alignment(device);  // of ops that were not recorded with one
+  const uint64_t alignment = offsets.empty() ? 1 : learnt.load();
   for (Part& part : parts) {
     part.first -= part.first % alignment;
     if (part.first) part.nbytes = 0;

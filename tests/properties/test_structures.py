@@ -232,6 +232,26 @@ def test_a_list_that_grows_is_no_new_window_at_each_length(device):
     assert sum(built[12:]) <= 4, built  # a length that is the first of a class: a vector's width, a tile
 
 
+def test_concatenations_of_any_length_have_the_plans_of_copies(device, op_by_op):
+    """Of parts of one size, where each lies in its result: aligned, so that one plan knows all places."""
+
+    def joined(where, many):
+        rows = [torch.full((2, 16), float(i), device=where) for i in range(many)]
+        mixed = [row.to(torch.int32) if i % 2 else row for i, row in enumerate(rows)]
+        wide = torch.cat([*mixed, torch.ones(3, 16, device=where), torch.ones(0, device=where), rows[0][:0]])
+        return torch.cat([row.T for row in rows], -1).sum(1), torch.stack(rows, 1).sum(0), wide.cumsum(0)
+
+    for many in range(9, 40, 2):
+        torch.lazy.reset_stats()
+        got = [x.cpu() for x in joined(device, many)]
+        stats = torch.lazy.stats()
+        assert stats["windows_op_by_op"] >= 1
+        for x, want in zip(got, joined("cpu", many), strict=True):
+            torch.testing.assert_close(x, want, rtol=0, atol=0)
+    assert stats["plans_compiled"] == 0
+    assert stats["plans_assembled"] <= 24  # of traces: the result is larger
+
+
 def test_lists_of_several_lengths_in_one_window_grow_not(device):
     """As a dense block's, each of whose layers concatenates what all before it gave, at one line."""
 

@@ -1,5 +1,7 @@
 """Advanced indexing with integers and masks: on the device, reading at most the count of a mask."""
 
+import math
+
 import pytest
 import torch
 
@@ -67,6 +69,31 @@ def test_accumulating_writes_add_where_indices_meet(agrees):
         x, at = X.clone().to(d), torch.tensor([0, 0, 2], device=d)
         x.index_put_((at, MASK.to(d)[0]), torch.tensor(1.0, device=d), accumulate=True)
         return x
+
+    agrees(program)
+
+
+PLACES = {
+    "a number alone": (lambda i: (i[1], i[2]), (5,)),
+    "rows and columns": (lambda i: (i[:3, None], i[:2]), (3, 2, 5)),
+    "around a slice": (lambda i: (i[:2], slice(None), i[:2]), (2, 4)),
+    "behind a slice": (lambda i: (slice(None), i[:2], i[1:3]), (3, 2)),
+    "of int32": (lambda i: (i[:3].int(),), (3, 4, 5)),
+    "none": (lambda i: (i[:0],), (0, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_values_of_every_shape_that_fits(agrees, places):
+    where, shape = PLACES[places]
+
+    def program(d):
+        results = []
+        for values in (shape, (1,), (), shape[1:], (1, *shape[1:]), tuple(1 for _ in shape)):
+            x = X.clone().to(d)
+            x[where(torch.tensor([2, 0, 1]).to(d))] = torch.arange(math.prod(values)).view(values).float().to(d)
+            results.append(x)
+        return results
 
     agrees(program)
 

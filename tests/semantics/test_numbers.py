@@ -31,6 +31,25 @@ def test_promotion_with_a_python_number_and_a_zero_dimensional_tensor(agrees, dt
     agrees(program)
 
 
+HOST_NUMBER = {
+    "masked_fill": lambda x, n: x.masked_fill(x > 0, n),
+    "masked_fill_": lambda x, n: x.clone().masked_fill_(x > 0, n),
+    "index_fill": lambda x, n: x.index_fill(0, torch.tensor([1], device=x.device), n),
+    "copysign": lambda x, n: torch.copysign(x, -n),
+    "where": lambda x, n: torch.where(x > 0, n, x),
+    "lerp": lambda x, n: torch.lerp(x, x * 2, n),
+    "clamp": lambda x, n: x.clamp(max=n),
+    "index_put": lambda x, n: x.index_put((torch.tensor([0, 2], device=x.device),), n),
+}
+
+
+@pytest.mark.parametrize("op", HOST_NUMBER)
+def test_a_number_on_the_host_is_taken_by_ops_of_the_device(agrees, device, op):
+    agrees(lambda d: HOST_NUMBER[op](torch.tensor([-1.5, 0.0, 2.5]).to(d), torch.tensor(0.25)))
+    if device != "cpu":
+        assert op not in str(torch.lazy.stats()["host_ops_by_name"])
+
+
 @pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin", "atan2", "fmod", "remainder", "pow", "hypot"])
 def test_special_values_through_binary_ops(agrees, op):
     values = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1.5, -2.0])
