@@ -26,7 +26,7 @@ struct Buffer final : c10::intrusive_ptr_target {
   // Guarded by the device's recorder lock.
   uint64_t window = 0;     // serial of the window that holds it now
   uint32_t slot = 0;       // its number there
-  uint64_t written = 0;    // serial of the last window with an op that may write it
+  uint64_t written = 0;    // how often the host had waited for the device when this was recorded or uploaded last
   bool has_data = false;   // something submitted or recorded has written it
   Frame born;              // what wrote it first
   uint64_t ticket = 0;     // last submitted job that touches it

@@ -29,6 +29,7 @@ bool fills_storage(const at::Tensor& t) {
 // at once; otherwise the bytes are staged and copied in order.
 void write_bytes(Buffer* buffer, const void* source, uint64_t nbytes) {
   if (nbytes == 0) return;
+  note_upload(*buffer);
   Executor& ex = executor(buffer->device);
   const bool fresh = !buffer->has_data && buffer->window == 0;
   if (fresh) buffer->born = current_frame();

@@ -34,6 +34,7 @@ struct Recorder {
   std::mutex mutex;
   std::unique_ptr<Window> window;
   uint64_t next_serial = 1;
+  uint64_t waits = 1;     // how often the host waited for all so far
   uint64_t rolling = 0;   // hash of the last 16 ops: 4 bits leave at the top with each
   bool backward = false;  // the last op was a backward pass's, after its first contraction
   std::vector<Job>* captured = nullptr;
@@ -385,7 +386,7 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
     w.order(at::globalContext().deterministicAlgorithms());
     for (const Use& use : uses) {
       code[use.code] = w.slot_of(use, frame);
-      if (op.mutates || code[use.code - 1] == kOut) use.buffer->written = w.serial;
+      if (op.mutates || code[use.code - 1] == kOut) use.buffer->written = r.waits;
     }
     w.add(op, frame, code, dims, scalars, keys);
     stats().ops.fetch_add(1, std::memory_order_relaxed);
@@ -410,6 +411,7 @@ uint64_t cut(int device, Cut cause) {
     std::lock_guard<std::mutex> lock(r.mutex);
     TORCH_CHECK(!(r.captured && waits), "operation not permitted while a graph is being captured: the host needs a value (",
                 cut_name(cause), "), and nothing runs before replay()");
+    r.waits += waits;
     if (!r.window) return executor(device).last_ticket();
     ticket = submit_window(r, cause);
   }
@@ -418,11 +420,17 @@ uint64_t cut(int device, Cut cause) {
   return ticket;
 }
 
+void note_upload(Buffer& buffer) {
+  auto& r = recorder(buffer.device);
+  std::lock_guard<std::mutex> lock(r.mutex);
+  buffer.written = r.waits;
+}
+
 uint64_t cut_before_read(const Buffer& buffer) {
   auto& r = recorder(buffer.device);
   {
     std::lock_guard<std::mutex> lock(r.mutex);
-    if (!r.captured && !(r.window && buffer.written == r.window->serial)) return buffer.ticket;
+    if (!r.captured && buffer.has_data && buffer.written < r.waits) return buffer.ticket;
   }
   return cut(buffer.device, Cut::kRead);
 }
@@ -470,7 +478,10 @@ void submit_all(int device, std::vector<Job> jobs) {
     TORCH_CHECK(!r.captured, "a graph cannot be replayed while one is being captured");
     if (r.window) submit_window(r, Cut::kGraph);
     for (Job& job : jobs) {
-      if (job.window) stats().windows++;
+      if (job.window) {
+        stats().windows++;
+        for (const auto& slot : job.window->slots) slot->written = r.waits;
+      }
       executor(device).submit(std::move(job));
     }
   }

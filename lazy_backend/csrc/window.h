@@ -162,8 +162,11 @@ constexpr uint64_t kFills = 16;
 enum class Cut { kRead, kFull, kBytes, kSync, kHostOp, kCopy, kEvent, kGraph, kBoundary, kContent, kCount };
 const char* cut_name(Cut cause);
 uint64_t cut(int device, Cut cause);
-// Cuts where the window at hand writes what is about to be read. Returns the ticket of the last job that must be done.
+// The host is about to read the buffer. Cuts, unless the host has waited since that was written: then it is known, and the
+// window goes on. To wait is where a step of a script ends, whatever its windows are: a loss of a forward pass that was handed
+// over before its backward pass was recorded. Returns the ticket of the last job that must be done.
 uint64_t cut_before_read(const Buffer& buffer);
+void note_upload(Buffer& buffer);
 
 // An upload is where a script's step begins, a boundary in its own words: a window that is long enough ends there.
 void cut_at_upload(int device);

@@ -1,4 +1,4 @@
-"""A read waits for what it reads: what the window at hand does not write is known, and the window goes on."""
+"""A read of what the host has waited for since it was written is no cut; any other ends a step of the script."""
 
 from __future__ import annotations
 
@@ -79,8 +79,35 @@ def test_an_index_of_one_number_is_no_cut(device):
     torch.testing.assert_close(total.cpu(), sum(x[i] * x[i, 0] for i in at))
 
 
+def test_what_nobody_has_waited_for_ends_the_window(device):
+    """As a loss that is read after its backward pass was recorded: windows end where steps do."""
+    x = known(device)
+    with torch.lazy.window(1):
+        loss = x.sum()  # handed over at once
+    rest = x * 2
+    torch.lazy.reset_stats()
+    assert loss.item() == 66
+    assert torch.lazy.stats()["windows"] == 1
+    rest = rest + x
+    assert loss.item() == 66
+    assert torch.lazy.stats()["windows"] == 1
+    assert rest[2, 3].item() == 33
+    assert torch.lazy.stats()["windows"] == 2
+
+
+def test_an_upload_is_known_from_the_first_read_on(device):
+    x = known(device)
+    y = x + 1
+    lengths = torch.tensor([2, 3]).to(device)
+    torch.lazy.reset_stats()
+    for length in lengths:
+        y = y + x[: length.item()].sum()
+    assert torch.lazy.stats()["windows"] == 1
+    assert y[0, 0].item() == 1 + 28 + 66
+
+
 def test_what_an_earlier_window_writes_is_waited_for(device):
-    """A window that was cut, and still runs, is one that a read waits for; the next one is not."""
+    """Whether it still runs or not."""
     x = torch.randn(300, 300)
     there = x.to(device)
     product = there @ there @ there
