@@ -45,9 +45,11 @@ HOST_NUMBER = {
 
 @pytest.mark.parametrize("op", HOST_NUMBER)
 def test_a_number_on_the_host_is_taken_by_ops_of_the_device(agrees, device, op):
+    if device != "cpu":
+        torch.lazy.reset_stats()
     agrees(lambda d: HOST_NUMBER[op](torch.tensor([-1.5, 0.0, 2.5]).to(d), torch.tensor(0.25)))
     if device != "cpu":
-        assert op not in str(torch.lazy.stats()["host_ops_by_name"])
+        assert torch.lazy.stats()["host_ops_by_name"] == {}
 
 
 @pytest.mark.parametrize("op", ["maximum", "minimum", "fmax", "fmin", "atan2", "fmod", "remainder", "pow", "hypot"])
