@@ -11,6 +11,7 @@ and only these are sorted.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import prod
 from typing import Any
 
@@ -359,25 +360,43 @@ class _Sort:
         return left, middle + count - loop.results[0]
 
 
+# Searches that a work item of a CPU makes side by side: each waits for one entry after the other, together they do not.
+# 262,144 values among 4,096, ms: 9.3 one by one, 2.3 by fours, 2.0 by eights and sixteens
+SIDE_BY_SIDE = 8
+
+
 def searchsorted(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any) -> Steps:
     """Insertion points of values in sorted rows: a binary search of fixed depth for each."""
     table, values = sources
     n, shape = table.shape[-1], values.shape
     k = Builder(name, 64 if table.program.wide or values.program.wide else 32)
     read_table, read, write = table.bind(k), values.bind(k), sink.bind(k)
-    count, local = prod(shape), min(64, caps.max_work_group_size)
+    total, local = prod(shape), min(64, caps.max_work_group_size)
+    each = SIDE_BY_SIDE if caps.is_cpu else 1
+    count = -(-total // each)
+
+    def below(row: list[V], at: V, value: V) -> V:
+        entry = read_table([*row, at])
+        found = entry <= value if node.attrs["right"] else entry < value
+        if BY_NAME[table.dtype].kind == "f":  # what is no number comes last
+            found = found | ((value != value) & ((entry == entry) | k.const(bool(node.attrs["right"]), "bool")))
+        return found
+
     with items(k, count, local) as item:
-        index = locate(item, shape)
-        row = index[:-1] if len(table.shape) > 1 else []
-        value = read(index)
-        with k.for_(0, n.bit_length(), init=[k.const(0, "index"), k.const(n, "index")]) as loop:
-            lo, hi = loop.args
-            mid = (lo + hi) // 2
-            entry = read_table([*row, k.map("minimum", mid, max(n - 1, 0))])
-            below = entry <= value if node.attrs["right"] else entry < value
-            if BY_NAME[table.dtype].kind == "f":
-                below = below | ((value != value) & ((entry == entry) | k.const(bool(node.attrs["right"]), "bool")))
-            below, open_ = below & (lo < hi), lo < hi
-            loop.yield_(k.select(below, mid + 1, lo), k.select(open_ & ~below, mid, hi))
-        write(index, [k.cast(loop.results[0], "i64")])
+        places = [locate(k.map("minimum", item * each + lane, total - 1), shape) for lane in range(each)]
+        rows = [place[:-1] if len(table.shape) > 1 else [] for place in places]
+        wanted = [read(place) for place in places]
+        # the answer is `first` plus none to `left` entries; the same number is left to all
+        first = [k.const(0, "index")] * each
+        if n:
+            with k.for_(0, (n - 1).bit_length(), init=[k.const(n, "index"), *first]) as loop:
+                left, *first = loop.args
+                half = left // 2
+                beyond = [below(row, at + half - 1, v) for row, at, v in zip(rows, first, wanted, strict=True)]
+                loop.yield_(left - half, *(k.select(b, at + half, at) for b, at in zip(beyond, first, strict=True)))
+            ends = zip(rows, loop.results[1:], wanted, strict=True)
+            first = [at + k.select(below(row, at, v), k.const(1, "index"), 0) for row, at, v in ends]
+        for lane, (place, at) in enumerate(zip(places, first, strict=True)):
+            with k.if_(item * each + lane < total) if total % each else nullcontext():
+                write(place, [k.cast(at, "i64")])
     return Steps([Step(name, k.finish(), ("in0", "in1", "out"), *geometry(count, local))], [])

@@ -107,7 +107,10 @@ def _apply(
     if own:
         owners = wanted
     local = group_size(caps)
-    count = owners if own else points * owners
+    # neighbours along the last dim of the target, which one line of a cache holds
+    beside = caps.is_cpu and indexed is None and owners == 1 and dim < len(target.shape) - 1
+    run = max(1, min(usual(points) // wanted, LINE_BYTES // BY_NAME[target.dtype].bytes)) if beside else 1
+    count = owners if own else -(-points // run) * owners
     place = target._replace(strides=contiguous(target.shape)) if own else target
 
     k = Builder(name, bits)
@@ -131,10 +134,11 @@ def _apply(
             with k.for_(lo, hi) as loop, k.for_(0, points) as columns:
                 apply(locate(loop.iv, updates), locate(columns.iv, blocks), item * prod(target.shape), None)
         else:
-            owner, point = item // max(points, 1), item % max(points, 1)
+            owner, first = item // max(-(-points // run), 1), item % max(-(-points // run), 1) * run
             bounds = tuple(o * target.shape[dim] // owners for o in (owner, owner + 1)) if owners > 1 else None
-            with k.for_(0, prod(updates)) as loop:
-                apply(locate(loop.iv, updates), locate(point, blocks), offset, bounds)
+            neighbours: Any = k.for_(first, k.map("minimum", first + run, points)) if run > 1 else nullcontext()
+            with k.for_(0, prod(updates)) as loop, neighbours as column:
+                apply(locate(loop.iv, updates), locate(column.iv if column else first, blocks), offset, bounds)
     names = tuple(f"in{i + 1}" for i in range(len(sources)))
     step = Step(name, k.finish(), (*names, 0 if own else "target"), *geometry(count, local))
     if not own:

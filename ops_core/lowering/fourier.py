@@ -1,6 +1,7 @@
 """Discrete Fourier transforms: a composite where the length has small factors.
 
 Else, and where a device has no kernel for it, matrix products: direct for short lengths, long ones split by factors.
+A large prime factor is a convolution, which fast transforms of another length compute (Bluestein).
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -17,10 +18,12 @@ from ops_core.composites import composite
 from ops_core.lowering.complex import multiply
 from ops_core.lowering.registry import COMPLEX_RULES, Complex, NotLowerable, rule
 
-# a length is transformed by one product up to DIRECT points; a larger prime factor up to LONGEST_PRIME
-DIRECT, LONGEST_PRIME = 64, 2048
+# a length is transformed by one product up to DIRECT points; a larger prime factor up to LARGEST_PRIME
+DIRECT, LARGEST_PRIME = 64, 80
 # the shortest fast transform
 SHORTEST = 16
+# lengths that are a multiple of this are transformed in whole vectors
+FAST = 256
 # radices of the composite's passes
 RADICES = (16, 8, 4, 2, 3, 5, 7, 11, 13)
 
@@ -95,9 +98,7 @@ def _by_products(x: Complex, sign: float) -> Complex:
         return _times(x, _roots(n, n, n, sign, x.dtype))
     a = _split(n)
     if a == n:
-        if n > LONGEST_PRIME:
-            raise NotLowerable(f"a transform of prime length {n}")
-        return _times(x, _roots(n, n, n, sign, x.dtype))
+        return _by_convolution(x, sign) if n > LARGEST_PRIME else _times(x, _roots(n, n, n, sign, x.dtype))
     b = n // a
     lead = x.shape[:-1]
     # x[i * b + j]: transform over i, turn by i' j / n, transform over j; result at j' * a + i'
@@ -106,6 +107,29 @@ def _by_products(x: Complex, sign: float) -> Complex:
     turned = multiply(inner, _roots(b, a, n, sign, x.dtype))
     outer = _by_products(_each(lambda p: p.transpose(-1, -2), turned), sign)  # [..., a (i'), b (j')]
     return _each(lambda p: p.transpose(-1, -2).reshape(*lead, n), outer)
+
+
+def _chirp(j: Arr, n: int, sign: float, dtype: str) -> Complex:
+    """exp(sign * pi i * j^2 / n); the square is reduced before it is rounded."""
+    turn = A.map_("remainder", j * j, 2 * n)
+    angle = where(turn > n, turn - 2 * n, turn).to(dtype) * (math.pi / n)
+    return Complex(A.map_("cos", angle), A.map_("sin", angle) * sign)
+
+
+def _by_convolution(x: Complex, sign: float) -> Complex:
+    """Bluestein: j k = (j^2 + k^2 - (k - j)^2) / 2, so x turned by its chirp and convolved with that of the other sign.
+
+    The convolution is cyclic, over m >= 2 n - 1 points that a fast transform takes, in whole vectors.
+    """
+    n = x.shape[-1]
+    m = next(m for m in range(-(-(2 * n - 1) // FAST) * FAST, 4 * n + FAST, FAST) if radices(m))
+    chirp = _chirp(A.iota(n), n, sign, x.dtype)
+    apart = A.map_("minimum", A.iota(m), m - A.iota(m))
+    kernel = _each(lambda p: where(apart < n, p, 0.0), _chirp(apart, n, -sign, x.dtype))
+    low, high = [0] * x.ndim, [0] * (x.ndim - 1) + [m - n]
+    padded = _each(lambda p: p.pad(low, high), multiply(x, chirp))
+    convolved = last(multiply(last(padded, -1.0), last(kernel, -1.0)), 1.0)
+    return multiply(_each(lambda p: p.slice(-1, 0, n) * (1 / m), convolved), chirp)
 
 
 def along(x: Complex, d: int, sign: float) -> Complex:

@@ -142,12 +142,17 @@ def _cdist_backward(grad, x1, x2, p, cdist):
 
 def _upper_pairs(n: int) -> tuple[Arr, Arr]:
     """Rows i < j of the n (n - 1) / 2 pairs in order, computed from the pair's number."""
-    count = n * (n - 1) // 2
-    k = A.iota(count).unsqueeze(1)
-    starts = A.iota(n - 1)
-    starts = starts * (2 * n - 1 - starts) / 2  # first pair of each row i
-    i = (k >= starts.unsqueeze(0)).to("i64").sum(1) - 1
-    return i, A.iota(count) - starts.take(i) + i + 1
+    k = A.iota(n * (n - 1) // 2)
+
+    def first(i: Arr) -> Arr:  # pair of row i
+        return i * (2 * n - 1 - i) / 2
+
+    # first(i) = k solved for i, which rounding puts less than one row away
+    root = A.map_("sqrt", ((2 * n - 1) * (2 * n - 1) - k * 8).to("f32"))
+    i = ((2 * n - 1 - root) * 0.5).to("i64")
+    i = where(first(i) > k, i - 1, i)
+    i = where(first(i + 1) <= k, i + 1, i)
+    return i, k - first(i) + i + 1
 
 
 @rule("_pdist_forward")

@@ -190,9 +190,16 @@ def test_a_selection_is_fused_with_what_is_around() -> None:
 
 
 @pytest.mark.parametrize("right", [False, True])
-def test_searchsorted(right: bool) -> None:
-    table = np.sort(integers(0, 20, 5, 33), 1)
-    build(lambda c: [c.output(searchsorted(c.input(table), c.input(integers(0, 21, 5, 9)), right))]).check(exact=True)
+@pytest.mark.parametrize("length", [1, 2, 3, 32, 33])
+def test_searchsorted(right: bool, length: int) -> None:
+    table, wanted = np.sort(integers(0, 20, 5, length), 1), integers(0, 21, 5, 9)
+    build(lambda c: [c.output(searchsorted(c.input(table), c.input(wanted), right))]).check(exact=True)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_searchsorted_puts_what_is_no_number_last(right: bool) -> None:
+    table, wanted = np.array([-1, 0, 0, 2, np.nan, np.nan], np.float32), np.array([np.nan, 2, 0, -5, 9], np.float32)
+    build(lambda c: [c.output(searchsorted(c.input(table), c.input(wanted), right))]).check(exact=True)
 
 
 @pytest.mark.parametrize("missing", [-3, 0, 3])

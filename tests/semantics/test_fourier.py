@@ -7,8 +7,9 @@ import lazy_backend
 
 # Rows are vectors where a square of 4, 8 or 16 divides the length or, of a real one, its half. Else as many rows are as
 # have lanes; in 23 and 46 there is a factor that is not small, and those are products, as what has fewer rows is.
-LENGTHS = [1, 15, 16, 46, 48, 250, 400, 1024]
-TRANSPOSED = [(37, 20), (16, 250), (19, 360), (2, 9, 44), (64, 1000), (5, 5, 23)]
+# Larger prime factors (509, 1018, 2053) are a convolution.
+LENGTHS = [1, 15, 16, 46, 48, 250, 400, 509, 1018, 1024, 2053]
+TRANSPOSED = [(37, 20), (16, 250), (19, 360), (2, 9, 44), (64, 1000), (5, 5, 23), (33, 240), (17, 101)]
 PRECISION = {torch.complex64: 2e-6, torch.complex128: 1e-14}
 
 
@@ -24,7 +25,7 @@ def close(agrees, program, dtype, size):
     "shape, dtype",
     [
         *(((3, n), torch.complex64) for n in LENGTHS), *((shape, torch.complex64) for shape in TRANSPOSED),
-        *((shape, torch.complex128) for shape in ((3, 48), (3, 400), (9, 100), (11, 3, 44))),
+        *((shape, torch.complex128) for shape in ((3, 48), (3, 400), (9, 100), (11, 3, 44), (3, 97))),
     ],
     ids=str,
 )  # fmt: skip
