@@ -45,6 +45,7 @@ from lazy_backend.builder import Ended
 from lazy_backend.core_steps import core_step, core_steps
 from lazy_backend.driver import abi
 from lazy_backend.driver.capabilities import Capabilities
+from lazy_backend.families import Families
 from lazy_backend.kernels import Asked, NoCompile, described, library_handle
 from lazy_backend.numbering import numbers
 from lazy_backend.reports import compiles, explain, profile
@@ -89,12 +90,10 @@ def _fast_halves() -> bool:
 
 # Loaded kernels by (device, MLIR without its name), and the structures that windows have had, by their key.
 _kernels = kernels.table()
-_families: dict[str, Family] = {}
+_families = Families()
 
 _compiling = threading.Lock()  # one compile at a time
 
-# Structures whose kernels are remembered for sizes that vary; a family holds the texts of its kernels, some 200 KB.
-MAX_FAMILIES = 512
 # Lines that a kernel's description names, where several use it.
 MAX_LINES = 4
 
@@ -166,9 +165,7 @@ def capture(window: Window, made: list[Plan], steps: list[tuple]) -> None:
 
 def compile_window(source: dict[str, Any]) -> dict[str, Any]:
     """The plan of a window, as plain objects for csrc/module.cpp: compiled, or the rung below it for now."""
-    if len(_families) >= MAX_FAMILIES:
-        _families.clear()
-    family = _families.setdefault(source["structure"], Family())
+    family = _families.of(source)
     if plan := traced(source, family):
         return plan
     window = Window.from_recorded(source)
@@ -198,7 +195,7 @@ kernels.before_forgetting.append(forget)
 
 def foretold(source: dict[str, Any]) -> dict[str, Any] | None:
     """The plan of a window of other sizes than its structure came with, if a trace gives it."""
-    family = _families.get(source["structure"])
+    family = _families.known(source)
     if family is None or not family.traces.traces or profile.active:
         return None
     return family.traces.foretold(numbers(source))
@@ -215,8 +212,9 @@ def traced(source: dict[str, Any], family: Family) -> dict[str, Any] | None:
             compiles.note(source)
             return fused(window, family)
 
-    if earlier := plans.met.pop(source["structure"], None):
-        family.traces.note(earlier)
+    earlier = plans.met.get(source["structure"])
+    if earlier and _families.of(earlier) is family:
+        family.traces.note(plans.met.pop(source["structure"]))
     first = not family.traces.seen
     try:
         plan = family.traces.plan(source, compile)
@@ -279,7 +277,7 @@ def compile_now(source: dict[str, Any]) -> None:
     """Compiles for another process, which finds the plan in the cache. Raises what the compiler raises."""
     kernels.make_room(source["device"])
     window = Window.from_recorded(source)
-    family = _families.setdefault(source["structure"], Family())
+    family = _families.of(source)
     with compiling():
         plans.remember(source, fused(window, family))
 

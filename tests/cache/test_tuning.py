@@ -10,7 +10,7 @@ import lazy_backend
 from codegen import schedule
 from codegen.anchors import Factor, Product
 from codegen.plan import SlotInfo
-from lazy_backend import _C, background, cache, compiler, tuning
+from lazy_backend import _C, background, cache, compiler, families, tuning
 from lazy_backend.porting import execute, schedules
 
 # The heuristic sums it in two pieces, since it has few results.
@@ -24,7 +24,7 @@ def alone(device, own, monkeypatch):
         pytest.skip("the cpu compiles nothing")
     torch.lazy.synchronize()
     monkeypatch.setenv("LAZY_TUNE", "on")
-    monkeypatch.setattr(compiler, "_families", {})
+    monkeypatch.setattr(compiler, "_families", families.Families())
     monkeypatch.setattr(background, "_compiler", None)
     monkeypatch.setattr(background, "tuned", [])
     _C.forget_plans(0)
