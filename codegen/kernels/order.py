@@ -21,6 +21,7 @@ from codegen.kernels.rows import geometry, group_size, items, locate
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Node
+from ops_core.sizes import deferred, multiple
 
 # Elements that one work item orders by insertion: quadratic, so short. benchmarks: sort in the surface suite.
 BLOCK = 16
@@ -365,6 +366,12 @@ class _Sort:
 SIDE_BY_SIDE = 8
 
 
+@deferred
+def _halvings(n: int) -> int:
+    """How often n entries are halved until one is left, the larger half each time."""
+    return (n - 1).bit_length()
+
+
 def searchsorted(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any) -> Steps:
     """Insertion points of values in sorted rows: a binary search of fixed depth for each."""
     table, values = sources
@@ -389,7 +396,7 @@ def searchsorted(name: str, node: Node, sources: list[Source], sink: Sink, caps:
         # the answer is `first` plus none to `left` entries; the same number is left to all
         first = [k.const(0, "index")] * each
         if n:
-            with k.for_(0, (n - 1).bit_length(), init=[k.const(n, "index"), *first]) as loop:
+            with k.for_(0, _halvings(n), init=[k.const(n, "index"), *first]) as loop:
                 left, *first = loop.args
                 half = left // 2
                 beyond = [below(row, at + half - 1, v) for row, at, v in zip(rows, first, wanted, strict=True)]
@@ -397,6 +404,6 @@ def searchsorted(name: str, node: Node, sources: list[Source], sink: Sink, caps:
             ends = zip(rows, loop.results[1:], wanted, strict=True)
             first = [at + k.select(below(row, at, v), k.const(1, "index"), 0) for row, at, v in ends]
         for lane, (place, at) in enumerate(zip(places, first, strict=True)):
-            with k.if_(item * each + lane < total) if total % each else nullcontext():
+            with nullcontext() if multiple(total, each) else k.if_(item * each + lane < total):
                 write(place, [k.cast(at, "i64")])
     return Steps([Step(name, k.finish(), ("in0", "in1", "out"), *geometry(count, local))], [])

@@ -417,6 +417,7 @@ READERS = {
     "index": lambda x: x[torch.arange(len(x), device=x.device).flip(0)],
     "gather": lambda x: x.gather(0, torch.arange(len(x) - 1, -1, -1, device=x.device)[:, None].expand(len(x), 5)),
     "embedding": lambda x: F.embedding(torch.arange(7, device=x.device), x),
+    "places in a table": lambda x: torch.searchsorted(torch.arange(len(x), device=x.device) / len(x), x) + x,
     "nearest": lambda x: F.interpolate(x[None, None], scale_factor=2),
     "bilinear": lambda x: F.interpolate(x[None, None], scale_factor=2, mode="bilinear"),
     "bicubic": lambda x: F.interpolate(x[None, None], size=(2 * len(x), 9), mode="bicubic", align_corners=True),
