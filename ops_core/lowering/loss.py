@@ -180,8 +180,11 @@ SUM_BAG, MEAN_BAG, MAX_BAG = 0, 1, 2
 
 
 def _bag_of(indices: Arr, offsets: Arr, bags: int) -> Arr:
-    """The bag of each index, from the bags' first positions."""
-    return A.searchsorted(offsets.to("i64"), A.iota(indices.shape[0]), right=True) - 1
+    """The bag of each index, from the bags' first positions: how many begin there or before, less one."""
+    count = indices.shape[0]
+    begin = A.map_("minimum", A.map_("maximum", offsets.to("i64"), 0), count)
+    begun = A.full((count + 1,), 0, "i64").index_put([begin], A.full(begin.shape, 1, "i64"), "add")
+    return begun.slice(0, 0, count).scan("cumsum", 0) - 1
 
 
 def _bags(offsets: Arr, include_last: bool) -> int:
@@ -203,8 +206,12 @@ def _embedding_bag(
     starts = offsets.to("i64").slice(0, 0, bags)
     required(starts.slice(0, 0, 1).eq(0), "first bag")
     bag = _bag_of(rows, starts, bags)
-    keeps = rows.ne(padding_idx) if padding_idx >= 0 else A.full(rows.shape, True, "bool")
-    size = A.full((bags,), 0, "i64").index_put([bag], keeps.to("i64"), "add")
+    if padding_idx >= 0:
+        keeps = rows.ne(padding_idx)
+        size = A.full((bags,), 0, "i64").index_put([bag], keeps.to("i64"), "add")
+    else:
+        keeps = A.full(rows.shape, True, "bool")
+        size = A.cat([starts.slice(0, 1), A.full((1,), count, "i64")], 0) - starts
     values = weight.to(dtype).take(rows)
     if per_sample_weights is not None:
         values = values * per_sample_weights.to(dtype).unsqueeze(1)
