@@ -252,6 +252,22 @@ def test_concatenations_of_any_length_have_the_plans_of_copies(device, op_by_op)
     assert stats["plans_assembled"] <= 24  # of traces: the result is larger
 
 
+def test_a_concatenation_of_more_than_four_is_copies_whatever_its_parts_are(device, op_by_op):
+    """Images of which each may be flipped: as one kernel a batch would have a plan of its own for each way they lie."""
+    images = torch.arange(8 * 3 * 20 * 20.0).view(8, 3, 20, 20)
+
+    def batch(where, many):
+        parts = [x[:, 2:18, 3:19] for x in images.to(where)[:many]]
+        return torch.stack([x.flip(-1) if i == 1 else x for i, x in enumerate(parts)]).neg().abs().add(1).mul(2).sub(3).neg()
+
+    for many, copies in ((4, 1), (5, 5), (8, 8)):
+        torch.lazy.reset_stats()
+        got = batch(device, many).cpu()
+        stats = torch.lazy.stats()
+        assert (stats["windows_op_by_op"], stats["kernels_launched"]) == (1, 7 + copies), many
+        assert torch.equal(got, batch("cpu", many))
+
+
 def test_lists_of_several_lengths_in_one_window_grow_not(device):
     """As a dense block's, each of whose layers concatenates what all before it gave, at one line."""
 

@@ -114,3 +114,14 @@ def test_what_is_real_in_a_spectrum_is_exactly_so(device):
     x = torch.tensor([0.0, 1.0, 2.0, 5.0, -3.0, 2.0, 1.0, 0.5], device=device)
     for spectrum in (torch.fft.fft(x), torch.fft.rfft(x)):
         assert spectrum.imag[[0, 4]].tolist() == [0.0, 0.0]
+
+
+def test_a_large_prime_is_the_device_s_and_more_exact_than_a_product(device):
+    """a product with its roots has twice the error, and its matrix would be 2053 x 2053"""
+    if device == "cpu":
+        pytest.skip("the cpu is eager")
+    z = numbers(4, 2053)
+    exact = torch.fft.fft(z.to(torch.complex128))
+    before = torch.lazy.stats()["host_ops"]
+    error = (torch.fft.fft(z.to(device)).cpu() - exact).abs().max() / exact.abs().max()
+    assert torch.lazy.stats()["host_ops"] == before and error < 6e-7
