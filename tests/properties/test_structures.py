@@ -258,7 +258,8 @@ def test_a_concatenation_of_more_than_four_is_copies_whatever_its_parts_are(devi
 
     def batch(where, many):
         parts = [x[:, 2:18, 3:19] for x in images.to(where)[:many]]
-        return torch.stack([x.flip(-1) if i == 1 else x for i, x in enumerate(parts)]).neg().abs().add(1).mul(2).sub(3).neg()
+        joined = torch.stack([x.flip(-1) if i == 1 else x for i, x in enumerate(parts)])
+        return joined.neg().abs().add(1).mul(2).sub(3).neg()
 
     for many, copies in ((4, 1), (5, 5), (8, 8)):
         torch.lazy.reset_stats()
