@@ -67,6 +67,12 @@ def sym_eq(x: Any, y: Any) -> Any:
     return x == y if type(x) is type(y) is int else _own("sym_eq")(x, y)
 
 
+def free_unbacked_symbols(x: Any) -> Any:
+    """The symbols without a value in a tensor's sizes, strides and offset."""
+    plain = isinstance(x, torch.Tensor) and all(type(n) is int for n in (*x.shape, *x.stride(), x.storage_offset()))
+    return frozenset() if plain else _own("free_unbacked_symbols")(x)
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):  # what the import system asks
         raise AttributeError(name)
