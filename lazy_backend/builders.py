@@ -104,15 +104,21 @@ class Building:
         self._left: queue.PriorityQueue[tuple[int, int]] = queue.PriorityQueue()
         self._answers: queue.SimpleQueue[tuple[list[int], Any] | Ended | None] = queue.SimpleQueue()
         self._threads: dict[Builder, threading.Thread] = {}
+        self._unanswered: set[int] = set()
 
     def ask(self, source: Source) -> None:
         """One more kernel, of this source."""
         self._sources.append(source)
+        self._unanswered.add(len(self._sources) - 1)
         self._leave(len(self._sources) - 1)
         for builder in self._helpers():
             if builder not in self._threads and len(self._threads) < len(self._sources):
                 self._threads[builder] = threading.Thread(target=self._helped_by, args=(builder,), daemon=True)
                 self._threads[builder].start()
+
+    def wait(self) -> bool:
+        """Whether a process has some still to build."""
+        return bool(self._threads and self._unanswered)
 
     def finish(self) -> list[int | RuntimeError]:
         """Each kernel's program in the order of asking, or what is wrong with it: Died, or what `load` raised.
@@ -226,6 +232,7 @@ class Building:
                 break
             for answer in answers:
                 self._answers.put(answer)
+            self._unanswered.difference_update(numbers)
         self._answers.put(None)
 
     def _built(self, builder: Builder, numbers: list[int]) -> bytes | str | Died | None:

@@ -17,7 +17,6 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator, Sequence, Set
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -51,6 +50,7 @@ from lazy_backend.numbering import numbers
 from lazy_backend.reports import compiles, explain, profile
 from lazy_backend.sized import Untraceable
 from lazy_backend.uncollected import uncollected
+from lazy_backend.upcoming import Upcoming
 from lazy_backend.variants import MIN_RUNS, Family, Variant
 from ops_core import sizes
 from ops_core.ir import Node
@@ -88,9 +88,12 @@ def _fast_halves() -> bool:
     return bool(torch.cpu.get_capabilities().get("amx_bf16", False))
 
 
-# Loaded kernels by (device, MLIR without its name), and the structures that windows have had, by their key.
+# Loaded kernels by (device, MLIR without its name), whose it is to load those that are not there yet, and the
+# structures that windows have had, by their key.
 _kernels = kernels.table()
+_asked: dict[tuple[int, str], Kernels] = {}
 _families = Families()
+_upcoming = Upcoming()
 
 _compiling = threading.Lock()  # one compile at a time
 
@@ -99,7 +102,7 @@ MAX_LINES = 4
 
 
 class Kernels:
-    """The kernels of a plan, in its order. A context: what is being built when planning fails is waited for."""
+    """The kernels of a graph's plan, in its order."""
 
     def __init__(self, window: Window, family: Family) -> None:
         self.variants: list[Variant] = []
@@ -107,6 +110,7 @@ class Kernels:
         self._keys: list[tuple[int, str]] = []
         self._new: list[tuple[int, str]] = []
         self._loading = kernels.Loading(window.device)
+        self._loaded = False
 
     def ask(self, source: KernelSource, origins: Sequence[int]) -> None:
         """One more kernel: known, or loaded, or built from now on. origins: the nodes that it computes first."""
@@ -117,9 +121,10 @@ class Kernels:
         key = device, variant.mlir.replace(f"@{name}(", "@(")
         self.variants.append(variant)
         self._keys.append(key)
-        if key in _kernels or key in self._new:
+        if key in _kernels or key in _asked:
             return
         self._new.append(key)
+        _asked[key] = self
         line = self._window.nodes[origins[0]].line if origins else "an unknown line"
         entry = cache.kernel_name(key[1], _C.device_properties(device))
         function = f"k_{entry[:12]}"
@@ -128,19 +133,37 @@ class Kernels:
         source_of = functools.partial(print_source, renamed, caps.language, caps.address_args, not caps.is_cpu)
         self._loading.ask(Asked(entry, function, line, source_of))
 
+    def wait(self) -> bool:
+        """Whether the driver's compiler still has some of them to build."""
+        return self._loading.wait()
+
     def handles(self) -> list[int]:
-        """The driver's handles, when all are there."""
-        _kernels.update(zip(self._new, self._loading.finish(), strict=True))
+        """The driver's handles, when all are there. Raises what the driver raises where it cannot build one."""
+        self.load()
+        for key in self._keys:
+            if key in _asked:  # of a window whose turn comes later
+                _asked[key].load()
         return [_kernels[key] for key in self._keys]
 
-    def __enter__(self) -> Kernels:
-        return self
+    def load(self) -> None:
+        """Loads those that nobody had asked for before, once they are built."""
+        if self._loaded:
+            return
+        self._loaded = True
+        try:
+            _kernels.update(zip(self._new, self._loading.finish(), strict=True))
+        finally:
+            self._forget()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self._loading.abandon()
+    def abandon(self) -> None:
+        """Waits for what is being built, and leaves the rest."""
+        self._loaded = True
+        self._forget()
+        self._loading.abandon()
+
+    def _forget(self) -> None:
+        for key in self._new:
+            _asked.pop(key, None)
 
 
 def capture(window: Window, made: list[Plan], steps: list[tuple]) -> None:
@@ -185,6 +208,7 @@ def compile_window(source: dict[str, Any]) -> dict[str, Any]:
 def forget() -> None:
     """Forgets what is known of structures and kernels."""
     with _compiling:
+        _upcoming.forget()
         _families.clear()
         repeats.forget()
         schedule.forget()
@@ -257,9 +281,10 @@ def compiled(source: dict[str, Any], window: Window, family: Family, generic: bo
     with compiling():
         try:
             compiles.note(source)
-            plan = fused(window, family, family.varying if generic else frozenset())
             if generic:
+                plan = fused(window, family, family.varying)
                 return plan | {"varying": sorted(family.varying), "runs_each": MIN_RUNS}
+            plan = _upcoming.finished(source) or beside_others(Begun(window, family))
             plans.remember(source, plan)
             return plan
         except (NoCompile, FallbackForbidden, Ended):
@@ -271,6 +296,19 @@ def compiled(source: dict[str, Any], window: Window, family: Family, generic: bo
                 "a window could not be compiled and runs on the CPU; its first op is %s", window.nodes[0].line
             )
             return background.op_by_op(source, "host")
+
+
+def beside_others(begun: Begun) -> dict[str, Any]:
+    """The plan when its kernels are there. Meanwhile windows of new structures are planned that wait for their turn."""
+
+    def begin(source: dict[str, Any]) -> Begun | None:
+        if _families.known(source) or repeats.other_sizes(source) is not None:  # it may be traced
+            return None
+        return Begun(Window.from_recorded(source), _families.of(source))
+
+    if config.COMPILE.get() == "sync" and not (archive.recording or explain.captured is not None or profile.active):
+        _upcoming.begin(begun, begin)
+    return begun.finish()
 
 
 def compile_now(source: dict[str, Any]) -> None:
@@ -287,61 +325,111 @@ def fused(window: Window, family: Family, interpreted: Set[int] = frozenset()) -
 
     interpreted: nodes that run on the host though they have one.
     """
-    tracing = sizes.current() is not None
-    family.compiled += not tracing
-    steps: list[tuple] = []
-    made: list[Plan] = []
-    numbers: dict[int, int] = {}  # of steps, for a profile
-    pieces: list[int] = []  # bytes of each piece of memory for intermediates,
-    temps: list[tuple[int, int]] = []  # and the piece and offset of each intermediate, of all segments
-    asked: dict[str, Any] = {}  # products, and the schedules that were measured for them
-    tiles = tuning.tiles(window.device, asked) if tuning.on() and not tracing else None
-    segments, checks, statics = functionalize(window, interpreted)
-    if tracing and statics:
-        raise Untraceable("it depends on the value of a scalar")
-    for op, names in statics:
-        identity.mark_static(op, names)
-    found = [tuple(check) for check in checks]
-    for segment in segments:
-        if segment.host_node in interpreted:
-            steps.append(("interpret", segment.host_node))
-            continue
-        if tracing and segment.host_node is not None:
-            raise Untraceable("an op of it runs on the host, or has no lowering for sizes that vary")
-        if segment.host_node is not None:
-            node = window.nodes[segment.host_node]
-            if node.op in custom.KERNELS:
-                steps.append(custom_launch(window.device, node))
-                if profile.active:
-                    numbers[len(steps) - 1] = profile.custom(window, node, steps[-1])
+    return Begun(window, family, interpreted).finish()
+
+
+class Begun:
+    """A window's plan, but for its kernels, which are asked for, and built from now on.
+
+    Raises what planning raises, FallbackForbidden, and Untraceable where sizes are traced.
+    """
+
+    def __init__(self, window: Window, family: Family, interpreted: Set[int] = frozenset()) -> None:
+        self.device = window.device
+        self._window, self._interpreted = window, interpreted
+        self._tiles: dict[str, Any] = {}  # products, and the schedules that were measured for them
+        tracing = sizes.current() is not None
+        family.compiled += not tracing
+        tiles = tuning.tiles(window.device, self._tiles) if tuning.on() and not tracing else None
+        segments, checks, statics = functionalize(window, interpreted)
+        if tracing and statics:
+            raise Untraceable("it depends on the value of a scalar")
+        for op, names in statics:
+            identity.mark_static(op, names)
+        self._checks, self._once = [tuple(check) for check in checks], bool(statics)
+        # Of each segment the number of its node on the host, or its plan.
+        self._parts: list[int | core_calls.CorePlan | tuple[Plan, Kernels]] = []
+        caps, library_has = capabilities(window.device), functools.partial(extern, window.device)
+        try:
+            for segment in segments:
+                if segment.host_node is not None:
+                    if tracing:
+                        raise Untraceable("an op of it runs on the host, or has no lowering for sizes that vary")
+                    self._announce(segment.host_node)
+                    self._parts.append(segment.host_node)
+                    continue
+                assert segment.graph is not None
+                if caps.level == 1:
+                    self._parts.append(core_calls.plan(segment.graph, caps))
+                else:
+                    built = Kernels(window, family)
+                    self._parts.append((Plan(), built))  # what it has asked for when planning fails is not lost
+                    plan = schedule.plan(segment.graph, window.slot_infos(), caps, library_has, tiles, built.ask)
+                    self._parts[-1] = plan, built
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _announce(self, number: int) -> None:
+        node = self._window.nodes[number]
+        if number in self._interpreted or node.op in custom.KERNELS:
+            return
+        try:
+            _C.announce_host_op(node.op, node.line)
+        except NotImplementedError as error:
+            raise FallbackForbidden(str(error)) from None
+
+    def wait(self) -> bool:
+        """Whether the driver's compiler still has some of its kernels to build."""
+        return any(isinstance(part, tuple) and part[1].wait() for part in self._parts)
+
+    def abandon(self) -> None:
+        """Nobody needs it any more."""
+        for part in self._parts:
+            if isinstance(part, tuple):
+                part[1].abandon()
+
+    def finish(self) -> dict[str, Any]:
+        """The plan, when its kernels are there. Raises what the driver's compiler raises."""
+        try:
+            return self._finished()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _finished(self) -> dict[str, Any]:
+        window = self._window
+        steps: list[tuple] = []
+        numbers: dict[int, int] = {}  # of steps, for a profile
+        pieces: list[int] = []  # bytes of each piece of memory for intermediates,
+        temps: list[tuple[int, int]] = []  # and the piece and offset of each intermediate, of all segments
+        for part in self._parts:
+            if isinstance(part, int):
+                node = window.nodes[part]
+                if part not in self._interpreted and node.op in custom.KERNELS:
+                    steps.append(custom_launch(window.device, node))
+                    if profile.active:
+                        numbers[len(steps) - 1] = profile.custom(window, node, steps[-1])
+                else:
+                    steps.append(("interpret" if part in self._interpreted else "host", part))
                 continue
-            try:
-                _C.announce_host_op(node.op, node.line)
-            except NotImplementedError as error:
-                raise FallbackForbidden(str(error)) from None
-            steps.append(("host", segment.host_node))
-            continue
-        assert segment.graph is not None
-        caps = capabilities(window.device)
-        plan: Plan | core_calls.CorePlan
-        if caps.level == 1:
-            plan = core_calls.plan(segment.graph, caps)
-            added = core_steps(plan, [node.line for node in window.nodes], len(temps))
-        else:
-            library_has = functools.partial(extern, window.device)
-            with Kernels(window, family) as built:
-                plan = schedule.plan(segment.graph, window.slot_infos(), caps, library_has, tiles, built.ask)
+            plan: Plan | core_calls.CorePlan
+            if isinstance(part, tuple):
+                plan, built = part
                 added = launches(plan, window, built, len(temps))
-            made.append(plan)
-        if profile.active:
-            numbers |= enumerate(profile.numbers(window, plan, added), len(steps))
-        steps += added
-        temps += [(len(pieces) + temp.piece, temp.offset) for temp in plan.temps]
-        pieces += plan.pieces
-    capture(window, made, steps)
-    more: dict[str, Any] = {"numbers": [numbers.get(i, 0) for i in range(len(steps))]} if numbers else {}
-    more |= {"tiles": asked} if asked else {}
-    return {"pieces": pieces, "temps": temps, "steps": steps, "checks": found, "once": bool(statics), **more}
+            else:
+                plan = part
+                added = core_steps(plan, [node.line for node in window.nodes], len(temps))
+            if profile.active:
+                numbers |= enumerate(profile.numbers(window, plan, added), len(steps))
+            steps += added
+            temps += [(len(pieces) + temp.piece, temp.offset) for temp in plan.temps]
+            pieces += plan.pieces
+        capture(window, [part[0] for part in self._parts if isinstance(part, tuple)], steps)
+        more: dict[str, Any] = {"numbers": [numbers.get(i, 0) for i in range(len(steps))]} if numbers else {}
+        more |= {"tiles": self._tiles} if self._tiles else {}
+        whole = {"pieces": pieces, "temps": temps, "steps": steps, "checks": self._checks, "once": self._once}
+        return whole | more
 
 
 def custom_launch(device: int, node: WindowNode) -> tuple:

@@ -146,6 +146,10 @@ class Loading:
         self._missing.append(kernel)
         self._building.ask(kernel.source())
 
+    def wait(self) -> bool:
+        """Whether some are still to be built."""
+        return self._building.wait()
+
     def finish(self) -> list[int]:
         """The handles, in the order of asking.
 

@@ -93,7 +93,7 @@ bool Credit::runs_op_by_op(const Hash& key, const Window& window) {
   const bool grown = window.nodes.size() > 1 && grows(window);
   if (window.nodes.size() < kLeast && !grown) return false;
   if (all) return all < 0;
-  if (left_ >= price(window) && !grown) return false;
+  if (pays(window) && !grown) return false;
   if (rare_.size() >= kRare) rare_.clear();
   Rare& rare = rare_[key];
   rare.soon = rare.runs && ops_ - rare.last < kSoon ? rare.soon + 1 : 0;

@@ -15,6 +15,7 @@ class Credit {
  public:
   void known(const Window& window, uint64_t paid);  // it had a plan, which runs for the second time, if so much was paid for it
   uint64_t made(const Window& window);              // a plan was made for it: what that took
+  bool pays(const Window& window) const { return left_ >= price(window); }  // for it to be compiled, if it has no plan
   bool runs_op_by_op(const Hash& key, const Window& window);  // it has no plan, and is not to have one
 
  private:

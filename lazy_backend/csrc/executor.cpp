@@ -171,6 +171,18 @@ void Executor::prepare(Job& job) {
   plan_for(job);
 }
 
+void Executor::each_unplanned(size_t most, const std::function<void(const Job&)>& see) {
+  const std::unique_lock<std::recursive_mutex> running(run_mutex_, std::try_to_lock);
+  if (!running.owns_lock()) return;
+  std::vector<const Job*> found;  // they stay where they are while nobody else takes from the queue
+  {
+    std::lock_guard<std::mutex> lock(queue_mutex_);
+    for (const Job& job : queue_)
+      if (job.window && found.size() < most && !plans_.contains(job.key) && credit_.pays(*job.window)) found.push_back(&job);
+  }
+  for (const Job* job : found) see(*job);
+}
+
 void Executor::throttle() {
   {
     std::lock_guard<std::mutex> lock(queue_mutex_);

@@ -94,6 +94,7 @@ class Executor {
 
   uint64_t submit(Job job);        // the job's ticket; never waits. It runs when someone waits for it, or after
   void start();                    // this: here where that is short, else on the thread
+  void each_unplanned(size_t most, const std::function<void(const Job&)>& see);  // of the queue, in order; from within the compiler
   void prepare(Job& job);          // makes its plan
   void throttle();                 // waits (without the GIL) while the queue is full
   void wait(uint64_t ticket);      // until it has been handed to the driver; runs jobs itself

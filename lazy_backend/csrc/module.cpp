@@ -131,15 +131,21 @@ py::dict window_to_python(const Window& w, const std::vector<uint8_t>& alive, st
 // The Python callable, kept for the life of the process: the executor's threads outlive module teardown.
 PyObject* compile_callable = nullptr;
 
-std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& alive, uint32_t generic_runs) {
-  py::gil_scoped_acquire gil;
-  std::vector<int64_t> kinds;
+// kinds: of the window's scalars.
+py::dict source_of(const Window& window, const std::vector<uint8_t>& alive, uint32_t generic_runs, std::vector<int64_t>& kinds) {
   py::dict source = window_to_python(window, alive, kinds);
   Hash structure = window.structure;
   for (size_t i = 0; i < alive.size(); ++i) structure.mix(alive[i]);
   source["sizes"] = std::to_string(window.sizes.a) + "-" + std::to_string(window.sizes.b);
   source["structure"] = std::to_string(structure.a) + "-" + std::to_string(structure.b);
   source["generic_runs"] = generic_runs;
+  return source;
+}
+
+std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& alive, uint32_t generic_runs) {
+  py::gil_scoped_acquire gil;
+  std::vector<int64_t> kinds;
+  const py::dict source = source_of(window, alive, generic_runs, kinds);
   const uint64_t built = stats().kernels_built;
   const auto made = py::reinterpret_borrow<py::object>(compile_callable)(source).cast<py::dict>();
   auto plan = plan_from_python(made);
@@ -148,6 +154,16 @@ std::unique_ptr<Plan> compile(const Window& window, const std::vector<uint8_t>& 
   if (made.contains("sized")) plan->sized = sized_from_python(made["sized"].cast<py::dict>(), *plan);
   plan->built_kernels = stats().kernels_built != built;
   return plan;
+}
+
+// Of a device's queue, as its executor's compiler may ask: the first windows without a plan that are to have one.
+py::list waiting_windows(int index, size_t most) {
+  py::list sources;
+  executor(index).each_unplanned(most, [&](const Job& job) {
+    std::vector<int64_t> kinds;
+    sources.append(source_of(*job.window, job.alive, 0, kinds));
+  });
+  return sources;
 }
 
 py::dict stats_to_python() {
@@ -255,6 +271,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     for (const auto& [number, time] : launch_times()) out[py::int_(number)] = py::make_tuple(time.count, time.ns);
     return out;
   });
+  m.def("waiting_windows", &waiting_windows);
   m.def("forget_plans", [](int index) { executor(index).forget_plans(); });
   m.def("count_built", [] { stats().kernels_built++; });
   m.def("build_program", &build_program);

@@ -128,6 +128,7 @@ struct Window {
   bool ordered = false;  // an op of it was recorded under torch.use_deterministic_algorithms: no sum in any order
   uint64_t pending_bytes = 0;
   Boundary boundary;
+  uint64_t setup = 0;  // its first ops, so many, use nothing that there was before it
   // Its last ops, so many, fill memory that nothing else has written; how it was before them.
   uint64_t fills = 0;
   struct {
