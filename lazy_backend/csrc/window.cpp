@@ -35,6 +35,7 @@ struct Recorder {
   std::unique_ptr<Window> window;
   uint64_t next_serial = 1;
   bool began = false;     // a window was handed over
+  uint64_t setup = 0;     // hash of the ops that were taken out of the first one
   uint64_t waits = 1;     // how often the host waited for all so far
   uint64_t rolling = 0;   // hash of the last 16 ops: 4 bits leave at the top with each
   bool backward = false;  // the last op was a backward pass's, after its first contraction
@@ -194,15 +195,19 @@ void submit_fills(Recorder& r) {
   r.window = std::move(rest);
 }
 
-// Takes the first window's first ops out of it that are data, and submits them, if they are kept: what a step draws for itself
-// is dead when its window is done. Later ops use what is alive now.
+// Takes the window's first ops out of it that are data, and submits them, if it is the first window, or began as the first:
+// with what each step draws for itself. Not if the rest uses something of theirs that is dead; later ops use what is alive.
 bool submit_setup(Recorder& r) {
   const size_t nodes = r.window->setup;
+  uint64_t ops = nodes;
+  for (size_t i = 0; i < nodes; ++i) ops = ops * 31 + r.window->nodes[i].op->digest;
+  if (r.began && r.setup != ops) return false;
   std::vector<uint8_t> lost(r.window->slots.size());
   for (size_t i = 0; i < nodes; ++i)
     for (const uint32_t slot : r.window->slots_of(i)) lost[slot] = !r.window->slots[slot]->storage_alive.load(std::memory_order_acquire);
   for (size_t i = nodes; i < r.window->nodes.size(); ++i)
     if (std::ranges::any_of(r.window->slots_of(i), [&](uint32_t slot) { return lost[slot]; })) return false;
+  r.setup = ops;
   const auto whole = std::move(r.window);
   whole->place();
   const auto again = [&](size_t from, size_t to) {
@@ -434,7 +439,7 @@ void append(const OpEntry& op, int device, std::vector<int64_t>& code, const std
     r.rolling = (r.rolling << 4) + op.digest;
     // A window that is complete ends with the next op: what its last ops leave is often dead by then.
     w.boundary.complete |= content_boundary(w.boundary, w.nodes.size(), w.pending_bytes, r.rolling);
-    const bool begins = !r.began && !r.captured && w.setup && w.nodes.size() == w.setup + kLeastStep && window_ops >= kShortest;
+    const bool begins = (!r.began || r.setup) && !r.captured && w.setup && w.nodes.size() == w.setup + kLeastStep && window_ops >= kShortest;
     const bool full = w.nodes.size() >= window_ops;
     if (full && apart(w)) submit_fills(r), cause = Cut::kContent;
     else if (full || w.pending_bytes > kMaxPendingBytes) submit_window(r, cause = full ? Cut::kFull : Cut::kBytes);

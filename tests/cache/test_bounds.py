@@ -67,13 +67,13 @@ def test_nothing_is_collected_while_a_window_is_compiled_and_the_script_s_choice
     if device == "cpu":
         pytest.skip("the cpu compiles nothing")
     torch.lazy.synchronize()
-    seen, plan = [], compiler.fused
+    seen, functionalize = [], compiler.functionalize
 
-    def fused(*args):
+    def watched(*args):
         seen.append(gc.isenabled())
-        return plan(*args)
+        return functionalize(*args)
 
-    monkeypatch.setattr(compiler, "fused", fused)
+    monkeypatch.setattr(compiler, "functionalize", watched)
     x = torch.linspace(-1, 1, 779 + collects).to(device)
     enabled = gc.isenabled()
     (gc.enable if collects else gc.disable)()
