@@ -123,8 +123,8 @@ def measure(workload: str, engines: list[str], rounds: int) -> Iterator[Measured
 def orders(engines: list[str], rounds: int) -> Iterator[list[str]]:
     """In each round the engines in another order, the same in each run.
 
-    What follows one engine always has its caches, and its threads that still spin: `softmax` in windows of one op, which
-    came after lazy's turn, seemed 12 % faster than lazy, whose turn was after torch.compile's (the same kernel).
+    What follows one engine always has its caches, and its threads that still spin: `softmax` in windows of one op,
+    which came after lazy's turn, seemed 12 % faster than lazy, whose turn was after torch.compile's (the same kernel).
     """
     shuffled = random.Random(0)
     for _ in range(rounds):

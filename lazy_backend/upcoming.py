@@ -18,6 +18,8 @@ log = logging.getLogger("lazy_backend.compile")
 # Windows that are planned before their turn, at most. benchmarks: a first step has up to four that are compiled.
 MOST = 4
 
+_Key = tuple[int, str, str, str, str]
+
 
 class Planned(Protocol):
     """A plan that waits for its kernels."""
@@ -38,7 +40,7 @@ class Upcoming:
     """The plans that were begun before their windows' turn. Used by one thread at a time."""
 
     def __init__(self) -> None:
-        self._begun: dict[tuple[str, str], Planned] = {}
+        self._begun: dict[_Key, Planned] = {}
 
     def begin(self, before: Planned, begin: Callable[[dict[str, Any]], Planned | None]) -> None:
         """Plans what waits in the device's queue, as long as kernels of `before` are being built.
@@ -76,5 +78,6 @@ class Upcoming:
         self._begun.clear()
 
 
-def _key(source: Mapping[str, Any]) -> tuple[str, str]:
-    return source["structure"], source["sizes"]
+def _key(source: Mapping[str, Any]) -> _Key:
+    """All that a plan may depend on: also bytes of slots, and values of scalars."""
+    return source["device"], source["structure"], source["sizes"], repr(source["slots"]), repr(source["scalars"])

@@ -212,6 +212,7 @@ bool submit_setup(Recorder& r) {
   whole->place();
   const auto again = [&](size_t from, size_t to) {
     r.open_window(whole->device);
+    r.window->order(whole->ordered);
     const auto slot = [&](Buffer* buffer, uint32_t) {
       if (buffer->window != r.window->serial) {
         buffer->window = r.window->serial;
@@ -221,7 +222,6 @@ bool submit_setup(Recorder& r) {
       return buffer->slot;
     };
     for (size_t i = from; i < to; ++i) r.window->add_again(*whole, whole->nodes[i], whole->recorded(i), slot);
-    r.window->order(whole->ordered);
   };
   again(0, nodes);
   submit_window(r, Cut::kContent);

@@ -37,8 +37,8 @@ def waiting(monkeypatch):
     return names
 
 
-def source(name):
-    return {"structure": name, "sizes": "1", "nodes": [], "device": 0}
+def source(name, scalar=1.0):
+    return {"structure": name, "sizes": "1", "nodes": [], "device": 0, "slots": [], "scalars": [scalar]}
 
 
 def begin_all(upcoming, before, made):
@@ -54,6 +54,7 @@ def test_they_are_planned_in_order_as_long_as_kernels_are_built(waiting):
     upcoming, made = Upcoming(), []
     begin_all(upcoming, Plan(3), made)
     assert made == ["a", "b"]  # one look before the first
+    assert upcoming.finished(source("a", 2.0)) is None
     assert upcoming.finished(source("a")) and upcoming.finished(source("c")) is None
     assert upcoming.finished(source("a")) is None
 

@@ -18,7 +18,8 @@ y = y + torch.nn.functional.conv2d(torch.arange(16.0, device="lazy").view(1, 1, 
 w = torch.ones(3, 2, device="lazy", requires_grad=True)
 y = y + torch.stack([w[0], w[2]]).sum()
 y.backward()
-print(y.isfinite().item(), w.grad.tolist() == [[1, 1], [0, 0], [1, 1]], *(name in sys.modules for name in ("torch._dynamo", "sympy")))
+print(w.grad.tolist() == [[1, 1], [0, 0], [1, 1]])
+print(y.isfinite().item(), *(name in sys.modules for name in ("torch._dynamo", "sympy")))
 own = torch._prims_common.same_shape
 print("torch.fx.experimental.symbolic_shapes" in own.__code__.co_names)
 try:
@@ -73,7 +74,7 @@ def test_eager_ops_do_not_import_it_and_it_works_when_it_comes(device):
     if device == "cpu":
         pytest.skip("torch's own")
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300)
-    printed = ["True True False False", "False", "True False", "True", "True", "True"]
+    printed = ["True", "True False False", "False", "True False", "True", "True", "True"]
     assert run.stdout.splitlines() == printed, run.stderr
 
 
