@@ -16,7 +16,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import torch
@@ -284,7 +284,7 @@ def compiled(source: dict[str, Any], window: Window, family: Family, generic: bo
             if generic:
                 plan = fused(window, family, family.varying)
                 return plan | {"varying": sorted(family.varying), "runs_each": MIN_RUNS}
-            plan = _upcoming.finished(source) or beside_others(Begun(window, family))
+            plan = _upcoming.finished(source) or beside_others(lambda: Begun(window, family))
             plans.remember(source, plan)
             return plan
         except (NoCompile, FallbackForbidden, Ended):
@@ -298,8 +298,9 @@ def compiled(source: dict[str, Any], window: Window, family: Family, generic: bo
             return background.op_by_op(source, "host")
 
 
-def beside_others(begun: Begun) -> dict[str, Any]:
+def beside_others(plan: Callable[[], Begun]) -> dict[str, Any]:
     """The plan when its kernels are there. Meanwhile windows of new structures are planned that wait for their turn."""
+    begun = plan()
 
     def begin(source: dict[str, Any]) -> Begun | None:
         if _families.known(source) or repeats.other_sizes(source) is not None:  # it may be traced
@@ -308,7 +309,10 @@ def beside_others(begun: Begun) -> dict[str, Any]:
 
     if config.COMPILE.get() == "sync" and not (archive.recording or explain.captured is not None or profile.active):
         _upcoming.begin(begun, begin)
-    return begun.finish()
+    try:
+        return begun.finish()
+    except LookupError:  # it shares a kernel with a window that was passed over meanwhile
+        return plan().finish()
 
 
 def compile_now(source: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lazy_backend import _C, builders
+from lazy_backend import _C, builders, compiler
 from lazy_backend.upcoming import MOST, Upcoming
 
 
@@ -97,3 +97,8 @@ def test_what_fails_before_its_turn_is_planned_again_in_its_turn(waiting):
     upcoming.begin(Plan(9), begin)
     assert upcoming.finished(source("a")) is None
     assert upcoming.finished(source("b")) is None
+
+
+def test_a_window_that_shares_a_kernel_with_one_passed_over_is_planned_again():
+    plans = [Plan(error=KeyError("a kernel")), Plan()]
+    assert compiler.beside_others(lambda: plans.pop(0)) and not plans
