@@ -63,7 +63,7 @@ EIGHT  := $(addprefix tests/semantics/test_,chains.py indexing.py inplace.py vie
 # With the CPU saying what a GPU would (LAZY_OPENCL_AS): schedules for GPUs, memory that the host does not see.
 # Of recurrent layers what differs there.
 WALKS  := $(addprefix tests/semantics/test_recurrence.py::test_,sizes_that_tiles_do_not_divide launches_do_not_grow_with_the_sequence)
-GPU    := tests/properties/test_places.py $(EIGHT) $(addprefix tests/semantics/test_,factorisations.py parts.py) $(WALKS) tests/integration/test_attention.py
+GPU    := tests/properties/test_places.py $(EIGHT) $(addprefix tests/semantics/test_,factorisations.py grouped_products.py parts.py) $(WALKS) tests/integration/test_attention.py
 POCL   := tests/semantics/test_inplace.py
 # worksteal: a worker that is done takes half of what the other has left, whose tests may take minutes each.
 PYTEST := $(PY) -m pytest -n 2 --dist worksteal

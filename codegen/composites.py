@@ -16,6 +16,7 @@ from codegen.kernels.blocks import access
 from codegen.kernels.factor import FORMS, factor
 from codegen.kernels.fourier import claims as claims_transform
 from codegen.kernels.fourier import transform
+from codegen.kernels.grouped import grouped
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.recurrence import recurrence, recurrence_backward
 from codegen.kernels.recurrence_groups import fits
@@ -168,6 +169,21 @@ def _factor(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int
     return factor(name, form, node, sources, sinks, caps, _index_bits(sources, sinks))
 
 
+# Products of groups
+
+GROUPED = GROUPED_ROWS, GROUPED_TERMS = PREFIX + "grouped_rows", PREFIX + "grouped_terms"
+
+
+def _grouped_claimed(node: Node, caps: Any, used: set[Value]) -> bool:
+    """Everywhere: core ops multiply all rows with the matrices of all groups."""
+    return True
+
+
+def _grouped(name: str, node: Node, sources: Sequence[Source], sinks: Mapping[int, Sink], caps: Any) -> Steps:
+    rows = node.op == GROUPED_ROWS
+    return grouped(name, rows, node, list(sources), sinks[0], caps, _index_bits(sources, sinks))
+
+
 class _Template(NamedTuple):
     """What makes the launches of a composite, and whether a device is better off with them than with core ops."""
 
@@ -178,6 +194,7 @@ class _Template(NamedTuple):
 _TEMPLATES = {
     **dict.fromkeys((FORWARD, BACKWARD), _Template(_attention_claimed, _attention)),
     **dict.fromkeys((RECURRENCE, RECURRENCE_BACKWARD), _Template(_recurrence_claimed, _recurrence)),
+    **dict.fromkeys(GROUPED, _Template(_grouped_claimed, _grouped)),
     FOURIER: _Template(_fourier_claimed, _fourier),
     **dict.fromkeys((PREFIX + form for form in FORMS), _Template(_factor_claimed, _factor)),
 }

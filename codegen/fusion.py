@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
+from codegen.composites import GROUPED
 from codegen.groups import (
     CONTRACTIONS,
     IN_PLACE,
@@ -576,7 +577,9 @@ class Fusion:
         """Put operands into memory that would be looked up, or put together, anew for each of many terms. Those of a
         sort, where they are drawn one by one: randperm of a million 9.9 -> 7 ms; parts and look-ups gain nothing."""
         costly = ("rand_bits",) if anchor.op == "sort" else ("cat", "pad", "gather", "index")
-        if anchor.op.startswith(PREFIX):  # a cache that grew by `cat` is in memory once it is stored
+        if anchor.op in GROUPED:
+            costly = (*costly, "map")
+        elif anchor.op.startswith(PREFIX):  # a cache that grew by `cat` is in memory once it is stored
             costly = ("pad",)
         terms = [KEPT_TERMS] * len(anchor.inputs)
         if anchor.op == "matmul":

@@ -50,7 +50,7 @@ _LAYOUT = re.compile(
 )
 _INTERNAL = re.compile(r"^_test_|assert|_make_dep|_foobar|_functional_sym|_debug|_print|_propagate_xla|_lazy_clone")
 _VENDOR = re.compile(r"cudnn|miopen|_cuda|^_?mps|xnn|vulkan|metal|mkl|efficient_attention|flash_attention|cslt|"
-                     r"_spdiags|_nnpack|_cufft|_scaled_mm|_grouped_mm|_cutlass|_jiterator|_use_cudnn|"
+                     r"_spdiags|_nnpack|_cufft|_scaled_mm|_scaled_grouped_mm|_cutlass|_jiterator|_use_cudnn|"
                      r"_compute_contiguous")  # fmt: skip
 _HOOKS = frozenset(
     {"retain_grad", "requires_grad_", "record_stream", "_backward", "set_data", "_fw_primal", "_make_dual"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import _meta_registrations
-from torch._meta_registrations import meta_conv
+from torch._meta_registrations import _create_grouped_mm_output_tensor, meta_conv, meta_grouped_mm
 from torch._prims_common import suggest_memory_format
 from torch._refs import native_group_norm, native_layer_norm
 from torch._subclasses.fake_impls import op_implementations_dict
@@ -73,6 +73,7 @@ def register() -> torch.library.Library:
             library.impl(op.func.name().removeprefix("aten::"), partial(kernel, op), "Meta", allow_override=True)
         for name, meta in _PADDING.items():
             library.impl(name, partial(_padding, meta), "Meta", allow_override=True)
+        library.impl("_grouped_mm", _grouped_mm, "Meta", allow_override=True)
         library.impl("convolution", _convolution, "Meta", allow_override=True)
         library.impl("native_layer_norm", _layer_norm, "Meta", allow_override=True)
         library.impl("native_group_norm", _group_norm, "Meta", allow_override=True)
@@ -126,6 +127,21 @@ def _padding(meta: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
     """PyTorch's own Meta kernel, with the CPU's strides; of a gradient those that the padded tensor has."""
     *_, input = (t for t in args if isinstance(t, torch.Tensor))
     return meta(*args).to(memory_format=suggest_memory_format(input))
+
+
+@untraced
+def _grouped_mm(
+    a: torch.Tensor, b: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None
+) -> torch.Tensor:
+    """PyTorch's own Meta kernel, which refuses all but bf16, with the CPU's strides: rows are multiples of 16 bytes."""
+    if a.dtype == torch.bfloat16:
+        out = meta_grouped_mm(a, b, offs, bias, out_dtype)
+    else:
+        out = _create_grouped_mm_output_tensor(a, b, offs, out_dtype or a.dtype)
+    if not (fill := -out.shape[-1] % (16 // out.itemsize)):
+        return out
+    padded = out.new_empty((*out.shape[:-1], out.shape[-1] + fill))
+    return padded[..., : out.shape[-1]]
 
 
 def register_fake() -> None:

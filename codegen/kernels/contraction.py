@@ -8,7 +8,7 @@ Where the size of a dim is a multiple of the width of an access along it, so is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from codegen.builder import Builder, V
 
@@ -49,6 +49,21 @@ class Operand(NamedTuple):
             return lambda batch, i, j, width=1: load(batch, j, i, width)
 
         return self._replace(bind=bind, contiguous=None if self.contiguous is None else 1 - self.contiguous)
+
+
+class Groups(Protocol):
+    """What each batch of a product has: rows of A and of the result, or terms, from `first` to `end`. These are known
+    to the kernel only, so the product's own number of rows (or terms) is the most that there may be.
+
+    rows: whether rows are meant
+    """
+
+    rows: bool
+    first: V
+    end: V
+
+    def begin(self, k: Builder, batch: V) -> None:
+        """Set the bounds for the batch of a work item, before all that depends on them. Declares arguments."""
 
 
 class Runs(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
 from codegen.kernels.blocks import at_most, by_registers, copy_block, lanes, vector_registers
-from codegen.kernels.contraction import Load, Operand, Output, Store, Term
+from codegen.kernels.contraction import Groups, Load, Operand, Output, Store, Term
 from codegen.kernels.matmul_local import DEPTHS, WIDTH, local, shapes
 from codegen.kernels.matmul_registers import (
     ITEMS_PER_UNIT,
@@ -125,6 +125,7 @@ class MatmulSpec(NamedTuple):
     convolution), so a panel is not copied; the operands are then asked for term (group, number in it).
     benchmarks/kernels.py `conv`, 3 x 3 over 64 x 56^2, 128 x 28^2, 256 x 14^2, GFLOP/s a core: 89, 83, 88; with a
     division for each term 74, 74, 63; with a copied panel 61, 69, 65. Terms written out spill and cost 10 %.
+    groups: where a batch has but some of the rows, or of the terms. Only schedules of `grouped` are for these.
     """
 
     batch: int
@@ -139,11 +140,17 @@ class MatmulSpec(NamedTuple):
     names: tuple[str | int, ...] = ("a", "b", "out")
     piece: int = 0
     inner: int = 1
+    groups: Groups | None = None
 
     @property
     def itemsize(self) -> int:
         """Bytes of an element of the sum."""
         return BY_NAME[self.acc].bytes
+
+    @property
+    def varied(self) -> str:
+        """Of what a batch has but some: "rows", "terms" or "" for none."""
+        return "" if self.groups is None else "rows" if self.groups.rows else "terms"
 
     @property
     def pieces(self) -> int:
@@ -162,6 +169,10 @@ class MatmulSpec(NamedTuple):
 
     def part(self, k: Builder, z: V) -> tuple[V, V, V]:
         """The batch of part z of batch x pieces, and its range of terms."""
+        if self.groups:
+            self.groups.begin(k, z)
+            if self.varied == "terms":
+                return z, self.groups.first, self.groups.end
         if not self.piece:
             return z, k.const(0, "index"), k.const(self.k, "index")
         lo = z % self.pieces * self.piece
@@ -215,7 +226,7 @@ def transposed(spec: MatmulSpec) -> MatmulSpec:
         a=spec.b.transposed,
         b=spec.a.transposed,
         out=spec.out.transposed,
-        names=(spec.names[1], spec.names[0], spec.names[2]),
+        names=(spec.names[1], spec.names[0], *spec.names[2:]),
     )
 
 

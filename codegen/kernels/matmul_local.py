@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -168,19 +168,22 @@ def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     memory = k.local(spec.acc, rows.size + columns.size)
     columns.base, z, at = rows.size, k.group_id(2), group.place(k)
     rows.memory = columns.memory = memory
-    rows.stages = columns.stages = multiple(spec.k, group.depth) and spec.piece % group.depth == 0
+    whole = multiple(spec.k, group.depth) and spec.piece % group.depth == 0
+    rows.stages = columns.stages = whole and spec.varied != "terms"
     rows.first, columns.first = k.group_id(1) * rows.extent, k.group_id(0) * columns.extent
-    sums = [k.const(0, spec.acc)] * (tile.rows * tile.vectors)
-    if tile.slices == 1:
-        sums = _summed(k, group, (rows, columns), at, spec.part(k, z), sums)
-    else:
-        sums = added(k, group, memory, _summed_ahead(k, group, (rows, columns), at, spec.part(k, z), sums), at)
-    width = min(columns.block, len(sums)) if columns.whole and not spec.out.runs else 1
-    for n in range(0, len(sums), width):
-        r, c = _element(at.slice, n, len(sums), tile.vectors)
-        i, j = rows.first + rows.place(at.y, r), columns.first + columns.place(at.x, c)
-        with k.if_((i < spec.m) & (j < spec.n)):
-            store(z, i, j, k.pack(sums[n : n + width]), width)
+    sums, part = [k.const(0, spec.acc)] * (tile.rows * tile.vectors), spec.part(k, z)
+    some = spec.groups if spec.varied == "rows" else None
+    with k.if_(rows.first < some.end - some.first) if some else nullcontext():  # all items of a group say alike
+        if tile.slices == 1:
+            sums = _summed(k, group, (rows, columns), at, part, sums)
+        else:
+            sums = added(k, group, memory, _summed_ahead(k, group, (rows, columns), at, part, sums), at)
+        width = min(columns.block, len(sums)) if columns.whole and not spec.out.runs else 1
+        for n in range(0, len(sums), width):
+            r, c = _element(at.slice, n, len(sums), tile.vectors)
+            i, j = rows.first + rows.place(at.y, r), columns.first + columns.place(at.x, c)
+            with k.if_((i < spec.m) & (j < spec.n)):
+                store(z, i, j, k.pack(sums[n : n + width]), width)
     items = ceil(spec.n / columns.extent) * group.side, ceil(spec.m / rows.extent) * group.side
     return Steps([Step(name, k.finish(), spec.names, (*items, spec.batch * spec.pieces * group.slices), size)], [])
 

@@ -105,6 +105,8 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     zero = k.const(0, spec.acc, width)
     run = spec.a.run if all(n % spec.a.run == 0 for n in (spec.k, spec.piece, deep)) else 1
     first, last = chunk * tiles_each, k.map("minimum", chunk * tiles_each + tiles_each, row_tiles)
+    if spec.groups and spec.varied == "rows":
+        last = k.map("minimum", last, (spec.groups.end - spec.groups.first + (rows - 1)) // rows)
 
     def pack(lo: V, hi: V) -> None:
         """Copies rows [lo, hi) of B. The panel before lay in the same memory, which is in the cache."""
@@ -155,7 +157,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
             one = add(loop.iv, loop.args)
             k.separate()
             loop.yield_(*add(loop.iv + 1, one))
-        if not (multiple(spec.k, 2) and multiple(spec.piece, 2)):
+        if not (multiple(spec.k, 2) and multiple(spec.piece, 2)) or spec.varied == "terms":
             with k.for_(pairs, hi, init=loop.results) as loop:
                 loop.yield_(*add(loop.iv, loop.args))
         return loop.results
@@ -191,21 +193,22 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
         with k.for_(first, last) as loop:
             yield loop.iv, at_most(k, loop.iv * rows, m - rows, m, rows), (loop.iv - first) * (rows * span)
 
-    if blocks:
-        with tiles() as (_, _, base):
-            keep(base, [zero] * len(places))
-        with k.for_(lo, hi, tile.pack) as block:
-            stop = k.map("minimum", block.iv + tile.pack, hi)
-            pack(block.iv, stop)
-            with tiles() as (_, i, base):
-                keep(base, multiply(i, block.iv, stop, [k.load(result, base + place, width) for place in places]))
-        with tiles() as (tile_number, i, base):
-            finish(tile_number, i, base)
-    else:
-        pack(lo, hi)
-        with tiles() as (tile_number, i, _):
-            keep(0, multiply(i, lo, hi, [zero] * len(places)))
-            finish(tile_number, i, 0)
+    with k.if_(first < last) if spec.varied == "rows" else nullcontext():  # without rows there is nothing to pack for
+        if blocks:
+            with tiles() as (_, _, base):
+                keep(base, [zero] * len(places))
+            with k.for_(lo, hi, tile.pack) as block:
+                stop = k.map("minimum", block.iv + tile.pack, hi)
+                pack(block.iv, stop)
+                with tiles() as (_, i, base):
+                    keep(base, multiply(i, block.iv, stop, [k.load(result, base + place, width) for place in places]))
+            with tiles() as (tile_number, i, base):
+                finish(tile_number, i, base)
+        else:
+            pack(lo, hi)
+            with tiles() as (tile_number, i, _):
+                keep(0, multiply(i, lo, hi, [zero] * len(places)))
+                finish(tile_number, i, 0)
     parts = spec.batch * spec.pieces
     return Steps([Step(name, k.finish(), spec.names, (panels, chunks, parts), (1, 1, 1))], [])
 

@@ -369,6 +369,29 @@ bool other_result(const OpEntry& op, const c10::IValue* args) {
 }
 
 // Names without the overload and without an in-place op's underscore: all of these have the same first arguments.
+// Rows or columns of a matrix lie side by side, and begin at multiples of 16 bytes.
+bool lies_apart(const at::Tensor& t) {
+  const auto rows = t.size(-2), columns = t.size(-1), down = t.stride(-2), along = t.stride(-1);
+  const auto whole = [&](int64_t step) { return step * t.element_size() % 16 == 0; };
+  if (down == 1 && along >= std::max<int64_t>(1, rows)) return !whole(along);
+  return along != 1 || down < std::max<int64_t>(1, columns) || !whole(down);
+}
+
+bool no_product_of_groups(const OpEntry&, const c10::IValue* args) {
+  if (!args[3].isNone() || !args[4].isNone()) return true;
+  const at::Tensor &a = args[0].toTensor(), &b = args[1].toTensor();
+  const auto dtype = a.scalar_type();
+  const auto odd = [](const at::Tensor& t) { return t.dim() < 2 || t.dim() > 3 || t.numel() == 0 || lies_apart(t); };
+  const bool known = dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
+  if (!known || b.scalar_type() != dtype || odd(a) || odd(b)) return true;
+  const bool both = a.dim() == 2 && b.dim() == 2, neither = a.dim() == 3 && b.dim() == 3;
+  if (a.size(-1) != b.size(-2) || (neither && a.size(0) != b.size(0))) return true;
+  if (args[2].isNone()) return !neither;
+  const at::Tensor& ends = args[2].toTensor();
+  if (neither || ends.scalar_type() != at::kInt || ends.dim() != 1) return true;
+  return !both && ends.size(0) != (a.dim() == 3 ? a : b).size(0);
+}
+
 const std::unordered_map<std::string, Refuses>& refusals_of_all_faces() {
   static const std::unordered_map<std::string, Refuses> table = {
       {"aten.masked_fill", no_masked_fill},       {"aten.masked_scatter", no_mask<1>},
@@ -408,6 +431,7 @@ bool too_lenient(const OpEntry& op, const c10::IValue* args) {
   static const std::unordered_map<std::string, Refuses> refusals = {
       {"aten.mm.default", no_product},          {"aten.bmm.default", no_product},
       {"aten.addmm.default", no_sum_of_products}, {"aten.baddbmm.default", no_product},
+      {"aten._grouped_mm.default", no_product_of_groups},
       {"aten.mv.default", no_product},          {"aten.dot.default", two_dtypes},
       {"aten._softmax.default", no_softmax},    {"aten._log_softmax.default", no_softmax},
       {"aten._logcumsumexp.default", no_floats}, {"aten.logcumsumexp.default", no_floats},

@@ -20,6 +20,7 @@ from ops_core.lowering import (  # noqa: F401  (each import registers rules)
     criterion,
     foreach,
     fourier,
+    grouped,
     indexing,
     linalg,
     loss,

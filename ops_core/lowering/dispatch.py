@@ -147,7 +147,7 @@ _WHOLE = (
     "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "_safe_softmax", "native_dropout",
     "native_dropout_backward", "embedding", "embedding_dense_backward", "linear", "convolution_overrideable",
     "convolution_backward_overrideable", "convolution", "convolution_backward", "linear_backward", "_to_copy", "clone",
-    "_native_batch_norm_legit_no_training", "kaiser_window", "range",
+    "_native_batch_norm_legit_no_training", "kaiser_window", "range", "_grouped_mm",
 )  # fmt: skip
 
 
