@@ -8,7 +8,7 @@ both operands through work-group memory.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, inf
 from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
@@ -65,6 +65,12 @@ DOT_ROWS = 32
 # 1 x 1024 x 1024 34, 40, 38, 27, 17.
 DOT_TILES = {32: ((4, 8), (4, 4)), 16: ((4, 3),)}
 DOT_WIDE_ROWS = 8
+# Up to so many rows (or columns) -> the least vectors of terms: each sum ends with its lanes added up, which takes
+# longer than a short one. batch, m, n, k on two cores of Zen 5, us, as dots / as panels / eager: 64, 32, 128, 64 (as
+# scores of attention) 338 / 97 / 228; 16, 32, 1024, 64 667 / 175 / 399; 512, 27, 27, 16 457 / 125 / 174; 256, 256, 5, 24
+# 780 / 213; 64, 4, 256, 32 66 / 40; 64, 4, 256, 64 45 / 67; 64, 8, 256, 64 131 / 142; 64, 1, 256, 16 19 / 30;
+# 1, 32, 512, 64 27 / 13; 1, 16, 256, 256 16 / 16; 4, 32, 512, 256 141 / 174; 1, 16, 3072, 768 232 / 247.
+DOT_VECTORS = {2: 0, DOT_WIDE_ROWS: 3, DOT_ROWS: 16}
 
 # A is evaluated beforehand where it is read for at least this many columns and has a prologue, or lies across and is
 # larger than this: its elements are read one by one, and a column of a large matrix touches a page for each.
@@ -290,7 +296,9 @@ def schedules(spec: MatmulSpec, caps: Any, any_rows: bool = False) -> list[Tile]
         sizes = by_registers(DOT_TILES, caps)
         dots = [Tile("dot", min(spec.m, rows), min(spec.n, columns)) for rows, columns in sizes]
         dots = dots if spec.m <= DOT_WIDE_ROWS else dots[::-1]
-        found = dots + found if min(spec.m, spec.n) <= DOT_ROWS else found + dots
+        few, vectors = min(spec.m, spec.n), spec.k / lanes(caps, spec.itemsize, spec.k)
+        least = next((least for rows, least in DOT_VECTORS.items() if few <= rows), inf)
+        found = dots + found if vectors >= least else found + dots
     passes_by = spec.k * spec.n * spec.b.bytes > STREAM_BYTES and spec.b.contiguous == 1 and spec.inner == 1
     if spec.m <= STREAM_ROWS and passes_by:
         found = [Tile("stream", STREAM_DEPTH, 0), *found]

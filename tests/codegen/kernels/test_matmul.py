@@ -101,6 +101,18 @@ def test_every_dtype(dtype, caps):
         np.testing.assert_array_equal(got, a @ b)
 
 
+@pytest.mark.parametrize(("shape", "schedule"), [
+    ((64, 32, 128, 64), "panel"), ((64, 32, 128, 256), "dot"), ((64, 33, 128, 1024), "panel"),
+    ((64, 8, 128, 32), "panel"), ((64, 8, 128, 64), "dot"), ((64, 128, 5, 24), "panel"), ((64, 2, 128, 8), "dot"),
+])  # fmt: skip
+def test_sums_of_few_vectors_are_no_dots(shape, schedule):
+    """unless there are one or two for each row of B: adding up a sum's lanes takes longer than the sum"""
+    batch, m, n, k = shape
+    (_, _, sa), (_, _, sb) = operands("nt", 1, m, n, k, "f32")
+    spec = MatmulSpec(batch, m, n, k, operand("f32", sa), operand("f32", sb), output("f32", (m * n, n, 1)))
+    assert candidates(spec, CPU)[0].schedule == schedule
+
+
 @pytest.mark.parametrize("schedule", ["panel", "dot"])
 def test_every_register_tile(schedule):
     """Each tile that a tuner could pick gives the same product."""
