@@ -67,8 +67,8 @@ DOT_TILES = {32: ((4, 8), (4, 4)), 16: ((4, 3),)}
 DOT_WIDE_ROWS = 8
 # Up to so many rows (or columns) -> the least vectors of terms: each sum ends with its lanes added up, which takes
 # longer than a short one. batch, m, n, k on two cores of Zen 5, us, as dots / as panels / eager: 64, 32, 128, 64 (as
-# scores of attention) 338 / 97 / 228; 16, 32, 1024, 64 667 / 175 / 399; 512, 27, 27, 16 457 / 125 / 174; 256, 256, 5, 24
-# 780 / 213; 64, 4, 256, 32 66 / 40; 64, 4, 256, 64 45 / 67; 64, 8, 256, 64 131 / 142; 64, 1, 256, 16 19 / 30;
+# scores of attention) 338 / 97 / 228; 16, 32, 1024, 64 667 / 175 / 399; 512, 27, 27, 16 457 / 125 / 174; 256, 256, 5,
+# 24 780 / 213; 64, 4, 256, 32 66 / 40; 64, 4, 256, 64 45 / 67; 64, 8, 256, 64 131 / 142; 64, 1, 256, 16 19 / 30;
 # 1, 32, 512, 64 27 / 13; 1, 16, 256, 256 16 / 16; 4, 32, 512, 256 141 / 174; 1, 16, 3072, 768 232 / 247.
 DOT_VECTORS = {2: 0, DOT_WIDE_ROWS: 3, DOT_ROWS: 16}
 

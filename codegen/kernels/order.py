@@ -17,7 +17,7 @@ from typing import Any
 
 from codegen.builder import Buf, Builder, Operand, V
 from codegen.kernels.operand import Read, Sink, Source
-from codegen.kernels.rows import geometry, group_size, items, locate
+from codegen.kernels.rows import geometry, group_size, items, locate, shares
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Node
@@ -49,7 +49,7 @@ class _Sort:
         self.start, self.count = node.attrs["start"], node.attrs["count"]
         self.n = source.shape[self.dim]
         self.rows = [n for d, n in enumerate(source.shape) if d != self.dim]
-        self.local = group_size(caps)
+        self.caps, self.local = caps, group_size(caps)
         self.bits = 64 if source.program.wide or sink.program.wide else 32
         # A row is one work item's: right for the few and strong units of a CPU.
         self.selects = caps.is_cpu and self.n > BLOCK and self.count < self.n and (not self.start or self.count == 1)
@@ -91,8 +91,8 @@ class _Sort:
         keys = k.buffer(self.key)
         if last:
             out = [k.private(self.source.dtype, int(self.count)), k.private("i32", int(self.count))]
-        count = prod(self.rows)
-        with items(k, count, self.local) as row:
+        shared = shares(prod(self.rows), self.n, self.caps)
+        with shared.rows(k) as row:
             base = row * self.padded
             low, high, below = self._bounds(k, keys, base, *self._keys(k, read, keys, row, base))
             wanted = self.start + self.count - below  # of those between the bounds
@@ -119,7 +119,7 @@ class _Sort:
             if write:
                 with k.for_(0, self.count) as loop:
                     write(self._index(row, loop.iv), [k.load(out[0], loop.iv), k.cast(k.load(out[1], loop.iv), "i64")])
-        return self._step(k, ("in0", "out", 0) if last else ("in0", 2, 3, 4), count)
+        return Step(k.name, k.finish(), ("in0", "out", 0) if last else ("in0", 2, 3, 4), *shared.geometry)
 
     def _keys(self, k: Builder, read: Read, keys: Buf, row: V, base: V) -> tuple[V, V]:
         """Write the keys of a row, behind them the greatest key up to a whole vector. Returns the bits in which all
@@ -200,9 +200,9 @@ class _Sort:
         write = self.sink.bind(k) if last else None
         out = [] if last else [k.buffer(self.source.dtype), k.buffer("i32")]
         blocks = -(-self.n // BLOCK)
-        count = prod(self.rows) * blocks
+        shared = shares(prod(self.rows) * blocks, BLOCK, self.caps)
         values, places = k.private(self.source.dtype, BLOCK), k.private("i32", BLOCK)
-        with items(k, count, self.local) as item:
+        with shared.rows(k) as item:
             row, start = item // blocks, item % blocks * BLOCK
             size = k.map("minimum", k.const(self.n, "index") - start, BLOCK)
             with k.for_(0, size) as loop:
@@ -216,7 +216,7 @@ class _Sort:
                 with k.for_(0, size) as loop:
                     k.store(out[0], row * self.n + start + loop.iv, k.load(values, loop.iv))
                     k.store(out[1], row * self.n + start + loop.iv, k.load(places, loop.iv))
-        return self._step(k, ("in0", "out") if last else ("in0", 0, 1), count)
+        return Step(k.name, k.finish(), ("in0", "out") if last else ("in0", 0, 1), *shared.geometry)
 
     def _block(self) -> int:
         """Elements that a work item of a CPU orders: rows, or parts of them where there are too few rows."""

@@ -10,7 +10,7 @@ from codegen.builder import Builder, V
 from codegen.emit import registers
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.reduction import identity
-from codegen.kernels.rows import geometry, group_size, items, locate
+from codegen.kernels.rows import locate, shares
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Node
@@ -61,8 +61,8 @@ def scan(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any) ->
         kept = "f64"
     k = Builder(name, 64 if source.program.wide or sink.program.wide else 32)
     read, write = source.bind(k), sink.bind(k)
-    count, local = prod(rows), group_size(caps)
-    with items(k, count, local) as item:
+    shared = shares(prod(rows), shape[dim] * width, caps)
+    with shared.rows(k) as item:
         index = locate(item, rows)
         if along is not None:
             index[-1] = index[-1] * width
@@ -75,4 +75,4 @@ def scan(name: str, node: Node, sources: list[Source], sink: Sink, caps: Any) ->
             loop.yield_(*state)
             results = [k.cast(state[0], node.outputs[0].dtype), *(k.cast(v, "i64") for v in state[1:])]
             write(here, results, along)
-    return Steps([Step(name, k.finish(), ("in0", "out"), *geometry(count, local))], [])
+    return Steps([Step(name, k.finish(), ("in0", "out"), *shared.geometry)], [])

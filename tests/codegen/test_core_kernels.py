@@ -63,6 +63,24 @@ def test_sort_puts_nan_last() -> None:
     build(write).check(exact=True)
 
 
+@pytest.mark.parametrize("compute_units", [2, 6])
+@pytest.mark.parametrize(("rows", "length"), [(1001, 7), (97, 5), (200, 1), (31, 300), (3, 7)])
+def test_short_rows_share_work_items(rows: int, length: int, compute_units: int) -> None:
+    """of a CPU: a row of a few elements is walked in less time than an item takes to start"""
+    data, most = integers(0, 9, rows, length), rows // (8 * compute_units)
+
+    def write(c: Case) -> None:
+        x = c.input(data)
+        c.output(x.scan("cumsum", 1))
+        if length <= 16:  # one block of an insertion sort
+            c.output(x.sort(1, True)[0])
+
+    plan = build(write).check(exact=True, compute_units=compute_units)
+    each = [max(1, min(256 // elements, most)) for elements in (length, 16)]
+    assert [launch.global_size[0] for launch in plan.launches] == [-(-rows // n) for n in each][: len(plan.launches)]
+    build(write).check(exact=True, **GPU)
+
+
 def ordered(dtype: str, *shape: int) -> np.ndarray:
     """Values in which ties are frequent, with both zeros, infinities and NaN, or the ends of an integer's range."""
     if dtype == "bool":
