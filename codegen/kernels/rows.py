@@ -14,8 +14,8 @@ ROW_GROUP = {True: 1, False: 64}
 
 
 # A CPU's work item takes some 25 ns to start: short rows share one until it has so many elements, as long as so many
-# items are left for each unit. Two cores of Zen 5, us, a row each / shared / eager: cumsum of (32, 512, 7) 79 / 29 / 54,
-# of (4, 96, 49) along its first dim 27 / 10 / 10; two of the topk of (4096, 8) 176 / 146 / 197; a median of each of
+# items are left for each unit. Two cores of Zen 5, us, a row each / shared / eager: cumsum of (32, 512, 7) 79 / 29 /
+# 54, of (4, 96, 49) along its first dim 27 / 10 / 10; two of the topk of (4096, 8) 176 / 146 / 197; a median of each of
 # (2000, 20) 198 / 156 / 283; sorts of (32, 96, 7) 91 / 97 / 60.
 SHARED_ELEMENTS, ITEMS_PER_UNIT = 256, 8
 
