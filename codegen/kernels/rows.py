@@ -21,9 +21,9 @@ SHARED_ELEMENTS, ITEMS_PER_UNIT = 256, 8
 
 
 class Shares(NamedTuple):
-    """How `count` rows are given to work items: `each` neighbours to one, in groups of `local` items."""
+    """How `total` rows are given to work items: `each` neighbours to one, in groups of `local` items."""
 
-    count: int
+    total: int
     each: int
     local: int
 
@@ -31,17 +31,17 @@ class Shares(NamedTuple):
     def rows(self, k: Builder) -> Iterator[V]:
         """The body for each of a work item's rows."""
         if not varies(self.each) and self.each == 1:
-            with items(k, self.count, self.local) as row:
+            with items(k, self.total, self.local) as row:
                 yield row
         else:
             first = k.global_id(0) * self.each
-            with k.for_(first, k.map("minimum", first + self.each, self.count)) as loop:
+            with k.for_(first, k.map("minimum", first + self.each, self.total)) as loop:
                 yield loop.iv
 
     @property
     def geometry(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """Global and local size."""
-        return geometry(-(-self.count // self.each), self.local)
+        return geometry(-(-self.total // self.each), self.local)
 
 
 def shares(count: int, length: int, caps: Any) -> Shares:
