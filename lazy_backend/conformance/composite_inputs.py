@@ -200,6 +200,7 @@ COMPOSITES: dict[str, Inputs] = {
     "aten._convolution.default": lambda d: (*_convolution(d), False, False, False, False),
     "aten._convolution.deprecated": lambda d: (*_convolution(d), False, False, False),
     "aten._convolution_double_backward.default": _double_backward,
+    "aten._grouped_mm.default": lambda d: (d.f(8, 16), d.f(3, 16, 12), _int(2, 5, 8).to(torch.int32)),
     "aten._convolution_mode.default": lambda d: (*_convolution(d)[:4], "same", [1, 1], 1),
     "aten.convolution.default": _convolution,
     "aten.convolution_backward.default": lambda d: (*_convolution_backward(d)[:3], [4], *_convolution_backward(d)[3:]),
