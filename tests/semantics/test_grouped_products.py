@@ -53,6 +53,19 @@ def test_products_and_gradients(agrees, form, ends, dtype):
     agrees(program, **({"rtol": 1e-5, "atol": 1e-5} if dtype is torch.float32 else {"rtol": 2e-2, "atol": 2e-2}))
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_hardly_any_rows(agrees, rows):
+    """Experts that nobody asks have gradients of 0."""
+
+    def program(device):
+        a, b = (torch.ones(s, device=device, requires_grad=True) for s in ((rows, 16), (3, 16, 256)))
+        y = grouped_mm(a, b, offs=ends_at(device, 0, 0, rows))
+        y.backward(torch.ones(rows, 256, device=device))
+        return y, a.grad, b.grad
+
+    agrees(program)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rows_begin_at_multiples_of_16_bytes(device, dtype):
     def strides(device):
