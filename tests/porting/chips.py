@@ -178,10 +178,10 @@ class ThreadBound(Flat):
 
     def __init__(self):
         super().__init__()
-        self.thread = threading.get_ident()
+        self.thread = threading.current_thread()  # its number may be another's, once it has ended
 
     def alloc(self, nbytes):
-        if threading.get_ident() != self.thread:
+        if threading.current_thread() is not self.thread:
             raise InvalidArgument("no current context")
         return super().alloc(nbytes)
 

@@ -41,9 +41,11 @@ def random_traffic(b: Bench) -> str:
 def any_thread_may_call(b: Bench) -> None:
     """Calls come from many threads, one at a time: nothing of the device is bound to a thread."""
     lock, failures = threading.Lock(), []
+    all_live = threading.Barrier(8)  # a thread that has ended may give another its number, and what belongs to it
 
     def work(seed: int) -> None:
         data = bytes_of(seed, 5000)
+        all_live.wait()
         try:
             for _ in range(20):
                 with lock:
