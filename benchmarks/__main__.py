@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .engines import DEFAULT, ENGINES
-from .floor import floor_of
-from .harness import Measured, measure, to_json
+from .floor import Floor
+from .harness import FLOOR, Measured, measure, to_json
 from .overhead import host_us
 from .tables import count_table, floor_table, overhead_table, speed_table, warm_table
 from .workloads import WORKLOADS
@@ -27,12 +27,12 @@ def chosen(names: str, table: dict, what: str) -> list[str]:
     return picked
 
 
-def sections(results: list[Measured], costs: dict[str, dict[str, float]], floors: dict[str, dict[str, float]]) -> str:
+def sections(results: list[Measured], costs: dict[str, dict[str, float]], floors: list[Floor]) -> str:
     """The Markdown report."""
     subject = "lazy" if any(result.engine == "lazy" for result in results) else results[0].engine
     op_us = statistics.median(costs[ENGINES[subject].device].values()) if costs else 0.0
     head = f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}"
-    failed = [f"- {failure(r)}" for r in results if r.error]
+    failed = [f"- {failure(r)}" for r in [*results, *floors] if r.error]
     parts = {
         "Speed": speed_table(results, subject, [name for name, w in WORKLOADS.items() if w.python]),
         "Floors": floor_table(results, floors, op_us, subject) if floors else "",
@@ -44,9 +44,10 @@ def sections(results: list[Measured], costs: dict[str, dict[str, float]], floors
     return "\n\n".join([f"# Benchmarks\n\n{head}", *(f"## {title}\n\n{text}" for title, text in parts.items() if text)])
 
 
-def failure(result: Measured) -> str:
+def failure(result: Measured | Floor) -> str:
     """Which worker failed, and the last line that it wrote."""
-    return f"{result.workload} on {result.engine}: `{result.error.splitlines()[-1]}`"
+    engine = result.engine if isinstance(result, Measured) else FLOOR
+    return f"{result.workload} on {engine}: `{result.error.splitlines()[-1]}`"
 
 
 def main(
@@ -60,23 +61,24 @@ def main(
     console = Console()
     names, columns = chosen(workloads, WORKLOADS, "workload"), chosen(engines, ENGINES, "engine")
     results: list[Measured] = []
+    needed: list[Floor] = []
+    turns = [*columns, FLOOR] if floors else columns
     bar = Progress(TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with bar:
-        task = bar.add_task("", total=len(names) * len(columns) * (rounds + 1))
+        task = bar.add_task("", total=len(names) * len(turns) * (rounds + 1))
         for name in names:
             bar.update(task, description=name)
-            for result in measure(name, columns, rounds):
+            for result in measure(name, turns, rounds):
                 if result is None:
                     bar.advance(task)
                 else:
-                    results.append(result)
+                    needed.append(result) if isinstance(result, Floor) else results.append(result)
                     if result.error:  # who waits for the rest should know
                         bar.console.print(failure(result), markup=False)
     devices = dict.fromkeys(ENGINES[engine].device for engine in columns)
     costs = host_us(devices)
-    needed = {name: floor_of(name) for name in names} if floors else {}
     out.mkdir(parents=True, exist_ok=True)
-    content = {"results": to_json(results), "host_us": costs, "floors": needed}
+    content = {"results": to_json(results), "host_us": costs, "floors": to_json(needed)}
     (out / "results.json").write_text(json.dumps(content, indent=1))
     text = sections(results, costs, needed)
     (out / "results.md").write_text(text + "\n")

@@ -1,28 +1,33 @@
-"""`python -m benchmarks.floor WORKLOAD`: what a step cannot do without, from one step of eager CPU. Prints JSON.
+"""`python -m benchmarks.floor WORKLOAD`: what a step cannot do without, from steps of eager CPU and of no device.
 
-contraction_s  time in matrix products, convolutions, attention and recurrent layers of torch's CPU libraries
+The first line that it writes is counted once, as JSON:
 bytes          that cross memory however well a step is fused: what existed before and is read or overwritten, what the
                backward pass needs of the forward pass (written and read), and what is left at the end
 ops            that Python asks for
+
+It answers each line of stdin with a line that is measured then, so that it can take turns with the engines:
+contraction_s  time in matrix products, convolutions, attention and recurrent layers of torch's CPU libraries
+between_s      time of Python and autograd between ops: modules, optimizers, the backward pass's graph
+triad          bytes a second
 """
 
 import json
-import os
+import math
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.profiler_util import FunctionEvent
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from .engines import ENGINES
 from .workloads import WORKLOADS, Step
 
 # Ops whose time a library decides; their own time, without the ops that they call.
@@ -34,7 +39,40 @@ CONTRACTIONS = (
 )  # fmt: skip
 # Ops that read as much of their first operand as they give.
 LOOKUPS = ("aten::embedding", "aten::index", "aten::gather", "aten::index_select", "aten::take")
-PROFILED_STEPS = 5
+PROFILED_SECONDS = 0.1  # of a turn, as an engine's block has
+
+
+@dataclass
+class Floor:
+    """What a step of one workload cannot do without. Times in seconds, a value for each round."""
+
+    workload: str
+    bytes: int = 0
+    ops: int = 0
+    contraction_s: list[float] = field(default_factory=list)
+    between_s: list[float] = field(default_factory=list)
+    triad: list[float] = field(default_factory=list)
+    error: str = ""
+
+    def summarise(self, counted: dict[str, int], turns: list[dict[str, float]]) -> None:
+        """What was counted once, and each turn's answer."""
+        self.bytes, self.ops = counted["bytes"], counted["ops"]
+        self.contraction_s, self.between_s, self.triad = (
+            [turn[name] for turn in turns] for name in ("contraction_s", "between_s", "triad")
+        )
+
+    def parts(self, op_us: float) -> list[tuple[float, float, float]]:
+        """(contractions, memory, Python) of each round; op_us: of asking for one op."""
+        rounds = zip(self.contraction_s, self.triad, self.between_s, strict=True)
+        return [(library, self.bytes / triad, between + self.ops * op_us * 1e-6) for library, triad, between in rounds]
+
+
+class Profiled(NamedTuple):
+    """Seconds a step: in contractions, and between ops. calls: outermost ops a step."""
+
+    contraction_s: float
+    between_s: float
+    calls: float
 
 
 class Traffic(TorchDispatchMode):
@@ -102,12 +140,49 @@ def traffic(step: Step) -> tuple[int, int]:
     return sum(counted.read.values()) + sum(counted.written.values()) + 2 * sum(saved.values()) + left, counted.ops
 
 
-def contraction_seconds(step: Step) -> float:
-    """Time a step that torch's CPU libraries take for contractions."""
+def profiled(step: Step, steps: int) -> Profiled:
+    """A step under torch's profiler."""
     with profile(activities=[ProfilerActivity.CPU]) as found:
-        for _ in range(PROFILED_STEPS):
+        start = time.perf_counter()
+        for _ in range(steps):
             step()
-    return sum(e.self_cpu_time_total for e in found.key_averages() if e.key in CONTRACTIONS) * 1e-6 / PROFILED_STEPS
+        whole = time.perf_counter() - start
+    events = [e for e in found.events() or [] if e.name.startswith("aten::")]
+    contractions = sum(e.self_cpu_time_total for e in events if e.name in CONTRACTIONS) * 1e-6
+    outermost = list(not_inside(events))
+    inside = sum(e.time_range.elapsed_us() for e in outermost) * 1e-6
+    return Profiled(contractions / steps, (whole - inside) / steps, len(outermost) / steps)
+
+
+def not_inside(events: list[FunctionEvent]) -> Iterator[FunctionEvent]:
+    """The events that no other one contains. One thread at a time asks for ops: the script's, or autograd's."""
+    end = -math.inf
+    for event in sorted(events, key=lambda e: (e.time_range.start, -e.time_range.end)):
+        if event.time_range.start >= end:
+            end = event.time_range.end
+            yield event
+
+
+def call_seconds(calls: int = 1000) -> float:
+    """What the profiler and Python's call add between ops, for each op: `detach` asks for nothing else."""
+    x = torch.empty(1, device="meta")
+
+    def step() -> Tensor:
+        for _ in range(calls):
+            x.detach()
+        return x
+
+    return profiled(step, 3).between_s / calls
+
+
+def between_seconds(on_cpu: Profiled, on_nothing: Profiled) -> float:
+    """Time between ops without what each call adds, which is counted with the ops.
+
+    on_nothing: on torch's meta device, whose ops leave Python's own data in the caches. It has ops written in Python,
+    and takes apart what the CPU has as one (LSTM), so the smaller of the two counts.
+    """
+    call = call_seconds()
+    return max(0.0, min(p.between_s - p.calls * call for p in (on_cpu, on_nothing)))
 
 
 def triad(mbytes: int = 64) -> float:
@@ -122,26 +197,25 @@ def triad(mbytes: int = 64) -> float:
     return 3 * a.nbytes / statistics.median(once() for _ in range(15))
 
 
-def floor_of(workload: str) -> dict[str, float]:
-    """What `python -m benchmarks.floor` prints, in a process that keeps its memory."""
-    command = [sys.executable, "-m", "benchmarks.floor", workload]
-    environment = os.environ | ENGINES["pooled"].environment
-    # The profiler writes to stderr.
-    answer = subprocess.run(command, env=environment, text=True, check=True, capture_output=True)
-    found: dict[str, float] = json.loads(answer.stdout)
-    return found
-
-
 def main() -> None:
-    """Prints the floor of the workload that the command line names."""
-    torch.manual_seed(0)
+    """Counts, then measures as often as it is told."""
     identity: Callable[[Any], Any] = lambda f: f  # noqa: E731
-    step = WORKLOADS[sys.argv[1]].make("cpu", identity)
+    torch.manual_seed(0)
+    make = WORKLOADS[sys.argv[1]].make
+    step, nothing = make("cpu", identity), make("meta", identity)
     for _ in range(3):
         step()
-    seconds = contraction_seconds(step)
+        nothing()
+    start = time.perf_counter()
+    step()
+    steps = max(1, min(20, round(PROFILED_SECONDS / (time.perf_counter() - start))))
     moved, ops = traffic(step)
-    print(json.dumps({"contraction_s": seconds, "bytes": moved, "ops": ops, "triad": triad()}))
+    print(json.dumps({"bytes": moved, "ops": ops}), flush=True)
+    for _ in sys.stdin:
+        on_cpu = profiled(step, steps)
+        between = between_seconds(on_cpu, profiled(nothing, steps))
+        row = {"contraction_s": on_cpu.contraction_s, "between_s": between, "triad": triad()}
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,13 @@ from itertools import pairwise
 from typing import IO
 
 from .engines import ENGINES
+from .floor import Floor
 
 # Long enough to hide the clock and one synchronize. Short, since a machine that is shared is slow for half a second or
 # for minutes: of two engines in one round both are then, and medians are of many rounds.
 BLOCK_SECONDS = 0.1
+# What takes turns beside engines: what a step cannot do without (`benchmarks.floor`).
+FLOOR = "floor"
 
 
 class WorkerFailed(RuntimeError):
@@ -39,20 +42,32 @@ class Measured:
     counts: dict[str, float] = field(default_factory=dict)
     error: str = ""
 
+    def summarise(self, warm: dict, blocks: list[dict]) -> None:
+        """Medians of its turns."""
+        times = [block["step_s"] for block in blocks]
+        self.step_s, self.rounds_s = statistics.median(times), times
+        if len(times) > 1:
+            lower, _, upper = statistics.quantiles(times, n=4)
+            self.spread = (upper - lower) / self.step_s
+        starts = [warm["made_s"], *warm["ends_s"]]
+        self.first_step_s = starts[1] - starts[0]
+        steady = (end for begin, end in pairwise(starts) if end - begin <= self.step_s / 0.9)
+        self.warm_s = next(steady, float("nan")) - starts[0]
+        self.counts = {k: statistics.median(b[k] for b in blocks) for k in blocks[0] if k != "step_s"}
+
 
 class Worker:
-    """A process that runs steps of one workload on one engine."""
+    """A process that runs steps of one workload on one engine, or measures their floor."""
 
-    def __init__(self, workload: str, engine: str, scratch: str, errors: IO[bytes]) -> None:
-        cold = {"TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor", "LAZY_CACHE_DIR": f"{scratch}/lazy"}
+    def __init__(self, command: list[str], environment: dict[str, str], errors: IO[bytes]) -> None:
         self._errors = errors
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", workload, engine],
+            [sys.executable, "-m", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=os.environ | cold | ENGINES[engine].environment,
+            env=os.environ | environment,
         )
 
     def answer(self) -> dict:
@@ -84,16 +99,23 @@ class Worker:
 def working(workload: str, engine: str) -> Iterator[Worker]:
     """A worker with caches of its own, empty at the start."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as errors:
-        worker = Worker(workload, engine, scratch, errors)
+        cold = {"TORCHINDUCTOR_CACHE_DIR": f"{scratch}/inductor", "LAZY_CACHE_DIR": f"{scratch}/lazy"}
+        if engine == FLOOR:
+            worker = Worker(["benchmarks.floor", workload], ENGINES["pooled"].environment, errors)
+        else:
+            worker = Worker(["benchmarks.worker", workload, engine], cold | ENGINES[engine].environment, errors)
         try:
             yield worker
         finally:
             worker.close()
 
 
-def measure(workload: str, engines: list[str], rounds: int) -> Iterator[Measured | None]:
-    """Yields None after each unit of progress (len(engines) * (rounds + 1) of them), then a result per engine."""
-    results = {engine: Measured(workload, engine) for engine in engines}
+def measure(workload: str, engines: list[str], rounds: int) -> Iterator[Measured | Floor | None]:
+    """Yields None after each unit of progress (len(engines) * (rounds + 1) of them), then a result per engine.
+
+    FLOOR among the engines takes its turns as they do: a floor that is measured in another minute is another machine's.
+    """
+    results = {engine: Floor(workload) if engine == FLOOR else Measured(workload, engine) for engine in engines}
     warm: dict[str, dict] = {}
     blocks: dict[str, list[dict]] = {engine: [] for engine in engines}
     with ExitStack() as stack:
@@ -116,7 +138,7 @@ def measure(workload: str, engines: list[str], rounds: int) -> Iterator[Measured
                         del workers[engine]
                 yield None
     for engine in workers:
-        summarise(results[engine], warm[engine], blocks[engine])
+        results[engine].summarise(warm[engine], blocks[engine])
     yield from results.values()
 
 
@@ -132,26 +154,14 @@ def orders(engines: list[str], rounds: int) -> Iterator[list[str]]:
 
 
 def block_length(warm: dict) -> int:
-    """Steps in a block, by the last warm-up step's time."""
-    ends = warm["ends_s"]
+    """Steps in a block, by the last warm-up step's time. A floor knows its own."""
+    ends = warm.get("ends_s")
+    if not ends:
+        return 1
     last = ends[-1] - ends[-2] if len(ends) > 1 else ends[-1] - warm["made_s"]
     return max(1, min(1000, round(BLOCK_SECONDS / last)))
 
 
-def summarise(result: Measured, warm: dict, blocks: list[dict]) -> None:
-    """Medians into `result`."""
-    times = [block["step_s"] for block in blocks]
-    result.step_s, result.rounds_s = statistics.median(times), times
-    if len(times) > 1:
-        lower, _, upper = statistics.quantiles(times, n=4)
-        result.spread = (upper - lower) / result.step_s
-    starts = [warm["made_s"], *warm["ends_s"]]
-    result.first_step_s = starts[1] - starts[0]
-    steady = (end for begin, end in pairwise(starts) if end - begin <= result.step_s / 0.9)
-    result.warm_s = next(steady, float("nan")) - starts[0]
-    result.counts = {k: statistics.median(b[k] for b in blocks) for k in blocks[0] if k != "step_s"}
-
-
-def to_json(results: list[Measured]) -> list[dict]:
+def to_json(results: list[Measured] | list[Floor]) -> list[dict]:
     """Plain data, for a file."""
     return [asdict(result) for result in results]

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterable
 
+from .floor import Floor
 from .harness import Measured
 
 
@@ -59,14 +60,20 @@ def speed_table(results: list[Measured], subject: str, python: Collection[str] =
     return markdown(header, rows)
 
 
-def floor_table(results: list[Measured], floors: dict[str, dict[str, float]], op_us: float, subject: str) -> str:
-    """What each step cannot do without (`benchmarks.floor`; Python: `op_us` an op), and how much of that is reached."""
-    rows = []
-    for workload, row in by_workload(results).items():
-        floor = floors[workload]
-        parts = floor["contraction_s"], floor["bytes"] / floor["triad"], floor["ops"] * op_us * 1e-6
-        cells = [f"{seconds * 1e3:.3g}" for seconds in (*parts, sum(parts), row[subject].step_s)]
-        rows.append([workload, *cells, f"{sum(parts) / row[subject].step_s:.0%}"])
+def floor_table(results: list[Measured], floors: list[Floor], op_us: float, subject: str) -> str:
+    """What each step cannot do without, and how much of that is reached: medians of the rounds, as ratios are.
+
+    Python: what is between ops, and `op_us` for each op that is asked for.
+    """
+    rows, table = [], by_workload(results)
+    for floor in floors:
+        parts, measured = floor.parts(op_us), table[floor.workload][subject]
+        whole = [sum(part) for part in parts]
+        if not whole or measured.error:
+            continue
+        medians = [*map(statistics.median, zip(*parts, strict=True)), statistics.median(whole), measured.step_s]
+        reached = statistics.median(a / b for a, b in zip(whole, measured.rounds_s, strict=True))
+        rows.append([floor.workload, *(f"{seconds * 1e3:.3g}" for seconds in medians), f"{reached:.0%}"])
     header = ["ms", "contractions", "memory", "Python", "floor", f"{subject}", "reached"]
     return markdown(header, rows)
 

@@ -1,9 +1,12 @@
-"""What a step cannot do without is counted, not estimated."""
+"""What a step cannot do without is counted and measured, not estimated."""
 
+import time
+
+import pytest
 import torch
 from torch import nn
 
-from benchmarks.floor import traffic
+from benchmarks.floor import Floor, between_seconds, profiled, traffic
 from benchmarks.harness import Measured
 from benchmarks.tables import floor_table
 
@@ -39,7 +42,41 @@ def test_training_keeps_what_its_backward_pass_needs():
     assert traffic(step)[0] == expected * FLOAT, "operands; exp's result, twice; the gradient; the loss"
 
 
-def test_the_table_adds_up():
-    floors = {"w": {"contraction_s": 1e-3, "bytes": 4e6, "triad": 4e9, "ops": 500}}
-    row = floor_table([Measured("w", "lazy", step_s=4e-3)], floors, 2.0, "lazy").splitlines()[-1]
-    assert row == "| w | 1 | 1 | 1 | 3 | 4 | 75% |"
+def test_time_between_ops_is_python_s_and_time_within_is_not():
+    x = torch.ones(4 << 20)
+
+    def step():
+        time.sleep(0.01)
+        return x.exp_().clamp_(max=1)
+
+    found = profiled(step, 3)
+    assert found.calls == 2 and found.contraction_s == 0
+    assert found.between_s >= 0.01, "what the script does itself"
+    plain = profiled(lambda: x.exp_().clamp_(max=1), 3)
+    assert plain.between_s < 0.01, "an op's own work is not Python's"
+
+
+def test_contractions_are_the_library_s_time():
+    a = torch.randn(256, 256)
+    assert profiled(lambda: (a @ a).relu(), 3).contraction_s > 0
+
+
+def test_calls_themselves_are_counted_with_the_ops():
+    x = torch.empty(1, device="meta")
+
+    def step():
+        for _ in range(1000):
+            x.detach()
+        return x
+
+    calls = profiled(step, 3)
+    assert between_seconds(calls, calls) < 1000 * 1e-6, "what the profiler adds for each is taken off"
+    slower = calls._replace(between_s=calls.between_s + 1.0)
+    assert between_seconds(slower, calls) == pytest.approx(between_seconds(calls, slower), abs=1e-3), "the smaller"
+
+
+def test_the_table_adds_up_round_by_round():
+    floor = Floor("w", bytes=4_000_000, ops=500, contraction_s=[1e-3, 2e-3], between_s=[0.5e-3] * 2, triad=[4e9, 2e9])
+    lazy = Measured("w", "lazy", step_s=6e-3, rounds_s=[3e-3, 10e-3])
+    row = floor_table([lazy], [floor], 1.0, "lazy").splitlines()[-1]
+    assert row == "| w | 1.5 | 1.5 | 1 | 4 | 6 | 75% |", "3 of 3 and 5 of 10"

@@ -2,7 +2,7 @@
 
 import math
 
-from benchmarks.harness import Measured, measure
+from benchmarks.harness import FLOOR, Measured, measure
 from benchmarks.tables import count_table, geometric_mean, ratio, speed_table
 
 
@@ -20,6 +20,14 @@ def test_progress_is_counted():
     """One unit per engine for the warm-up and for each round, then the results."""
     units = list(measure("tiny_ops", ["eager"], rounds=3))
     assert [u is None for u in units] == [True] * 4 + [False]
+
+
+def test_floors_take_turns_with_the_engines():
+    """A machine that is slow for a minute is so for both."""
+    floor, eager = (r for r in measure("tiny_ops", [FLOOR, "eager"], rounds=2) if r is not None)
+    assert not floor.error and not eager.error
+    assert floor.ops == 200 and len(floor.parts(1.0)) == len(eager.rounds_s) == 2
+    assert all(memory > 0 and python >= 200e-6 for _, memory, python in floor.parts(1.0))
 
 
 def test_engines_are_compared_round_by_round():
