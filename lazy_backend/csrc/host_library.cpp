@@ -17,6 +17,7 @@
 #include <numeric>
 #include <thread>
 
+#include "placed.h"
 
 namespace lazy {
 namespace {
@@ -47,6 +48,7 @@ class Pool {
   void loop() {
     single_threaded();
     const at::AutoDispatchBelowADInplaceOrView below;
+    const Placing placing;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       start_.wait(lock, [this] { return tasks_ && next_ < tasks_->size(); });
@@ -144,10 +146,12 @@ bool by_channels(const HostCall& c, const Geometry& g) {
 // out [N, O, ..] from x [N, C, ..], w [O, C / groups, ..]: by images or by outputs.
 Tasks forward(const HostCall& c, const Geometry& g) {
   const auto out = c.out, x = c.in[0], w = c.in[1];
-  const auto run = [g](at::Tensor to, const at::Tensor& image, const at::Tensor& weight, int64_t groups) {
-    auto made = at::convolution(image, weight, {}, g.stride, g.padding, g.dilation, false, g.none, groups);
-    for (int64_t d = 2; d < to.dim(); ++d) made = made.slice(d, 0, to.size(d));  // only the first places are wanted
-    to.copy_(made);
+  const auto run = [g](const at::Tensor& to, const at::Tensor& image, const at::Tensor& weight, int64_t groups) {
+    place(to, [&] {
+      auto made = at::convolution(image, weight, {}, g.stride, g.padding, g.dilation, false, g.none, groups);
+      for (int64_t d = 2; d < to.dim(); ++d) made = made.slice(d, 0, to.size(d));  // only the first places are wanted
+      return made;
+    });
   };
   if (by_channels(c, g))
     return c.split(w.size(0), [=](int64_t a, int64_t b) { run(out.slice(1, a, b), x, w.slice(0, a, b), 1); });
@@ -162,9 +166,11 @@ Tasks forward(const HostCall& c, const Geometry& g) {
 // The gradient of a convolution's input, by images or by its channels.
 Tasks transposed(const HostCall& c, const Geometry& g) {
   const auto out = c.out, grad = c.in[0], w = c.in[1];
-  const auto run = [g](at::Tensor to, const at::Tensor& gradient, const at::Tensor& weight) {
-    to.copy_(std::get<0>(at::convolution_backward(gradient, to, weight, c10::nullopt, g.stride, g.padding, g.dilation,
-                                                  false, g.none, g.groups, {true, false, false})));
+  const auto run = [g](const at::Tensor& to, const at::Tensor& gradient, const at::Tensor& weight) {
+    place(to, [&] {
+      return std::get<0>(at::convolution_backward(gradient, to, weight, c10::nullopt, g.stride, g.padding, g.dilation,
+                                                  false, g.none, g.groups, {true, false, false}));
+    });
   };
   if (by_channels(c, g))
     return c.split(w.size(1), [=](int64_t a, int64_t b) { run(out.slice(1, a, b), grad, w.slice(1, a, b)); });
@@ -181,9 +187,11 @@ Tasks weight_gradient(const HostCall& c, const Geometry& g) {
   const auto grad = c.in[1].transpose(0, 1), weight = c.out.transpose(0, 1);
   const int64_t images = grad.size(0), ins = c.in[0].size(0), outs = grad.size(1) / g.groups;
   const auto input = c.in[0].unflatten(1, {g.groups, images}).transpose(0, 2).flatten(1, 2);  // [N, (groups, C / groups), ..]
-  const auto run = [g](at::Tensor to, const at::Tensor& image, const at::Tensor& gradient, int64_t groups) {
-    to.copy_(std::get<1>(at::convolution_backward(gradient, image, to, c10::nullopt, g.dilation, g.padding, g.stride, false,
-                                                  g.none, groups, {false, true, false})));
+  const auto run = [g](const at::Tensor& to, const at::Tensor& image, const at::Tensor& gradient, int64_t groups) {
+    place(to, [&] {
+      return std::get<1>(at::convolution_backward(gradient, image, to, c10::nullopt, g.dilation, g.padding, g.stride, false,
+                                                  g.none, groups, {false, true, false}));
+    });
   };
   const auto by_outputs = [=](int64_t a, int64_t b) { run(weight.slice(0, a, b), input, grad.slice(1, a, b), 1); };
   if (g.groups == 1) return c.split(outs, by_outputs, static_cast<int64_t>(weight.nbytes()) / kGradientBytes);

@@ -180,6 +180,7 @@ py::dict stats_to_python() {
   out["kernels_built"] = s.kernels_built.load();
   out["kernels_launched"] = s.kernels_launched.load();
   out["extern_calls"] = s.extern_calls.load();
+  out["extern_copies"] = s.extern_copies.load();
   out["host_ops"] = s.host_ops.load();
   out["host_bytes"] = s.host_bytes.load();
   out["compile_seconds"] = static_cast<double>(s.compile_ns.load()) * 1e-9;

@@ -240,7 +240,7 @@ Stats& stats() {
 void reset_stats() {
   auto& s = stats();
   for (auto* counter : {&s.ops, &s.windows, &s.windows_op_by_op, &s.reads, &s.plans_compiled, &s.plans_assembled, &s.ops_interpreted, &s.plans_hit, &s.kernels_built,
-                        &s.kernels_launched, &s.extern_calls, &s.host_ops, &s.host_bytes, &s.compile_ns, &s.meta_misses})
+                        &s.kernels_launched, &s.extern_calls, &s.extern_copies, &s.host_ops, &s.host_bytes, &s.compile_ns, &s.meta_misses})
     counter->store(0);
   for (auto& counter : s.cuts) counter = 0;
   reset_causes();

@@ -12,8 +12,9 @@ def stats() -> dict[str, Any]:
     """Counters since the start or `reset_stats`.
 
     ops recorded, windows cut, reads, plans_compiled, plans_hit, kernels_built, kernels_launched, extern_calls,
-    host_ops (CPU fallbacks; host_ops_by_name), host_bytes, compile_seconds, cuts_by_cause, compiles_by_cause (the kinds
-    of `lazy_backend.identity.KINDS`), cache (hits, misses and stores of this process).
+    extern_copies (results of the host's library that were written twice), host_ops (CPU fallbacks; host_ops_by_name),
+    host_bytes, compile_seconds, cuts_by_cause, compiles_by_cause (the kinds of `lazy_backend.identity.KINDS`),
+    cache (hits, misses and stores of this process).
     """
     by_cause = {kind: cause.count for kind, cause in compiles.causes.items()}
     return _C.stats() | {"compiles_by_cause": by_cause, "cache": dict(cache.counts)}

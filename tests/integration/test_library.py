@@ -48,6 +48,25 @@ def test_the_library_computes_what_eager_does(device, name, monkeypatch):
         assert calls == 0
 
 
+def test_results_are_written_where_they_belong(device, monkeypatch):
+    """A layer of a net, in halves, and its gradients: no result is copied"""
+    monkeypatch.setattr("lazy_backend.variants.MAX_COMPILED", 1000)
+    x, w = torch.randn(4, 64, 32, 32), torch.randn(64, 64, 3, 3)
+
+    def gradients(x, w):
+        y = F.conv2d(x, w, None, 1, 1)
+        return y.detach(), *torch.autograd.grad((y * y).sum(), (x, w))
+
+    expected = gradients(x.requires_grad_(), w.requires_grad_())
+    before = torch.lazy.stats()
+    got = gradients(x.detach().to(device).requires_grad_(), w.detach().to(device).requires_grad_())
+    for a, b in zip(expected, got, strict=True):
+        torch.testing.assert_close(b.cpu(), a, rtol=1e-4, atol=1e-3 * a.abs().max().item())
+    after = torch.lazy.stats()
+    assert after["extern_calls"] - before["extern_calls"] == (3 if library(0) else 0)
+    assert after["extern_copies"] == before["extern_copies"]
+
+
 def test_an_output_padding_of_a_stride_or_more_stays_generated(agrees):
     """A transposed convolution whose output is larger than any input with that gradient"""
     x, w = torch.randn(2, 2, 4, 4, 4), torch.randn(2, 2, 4, 5, 6)
