@@ -25,6 +25,7 @@ class Tape:
         self.lines: dict[str, str] = {}  # expression -> its name
         self.guards: dict[str, bool] = {}
         self.functions: dict[str, Callable[..., Any]] = {}
+        self.results: dict[tuple[str, bool, str, Any], Any] = {}  # of operators: 19 of 20 were asked for before
         self.cache: dict[Any, Any] = {}  # of whoever caches what contains sizes
         self.open = True
         self._symbols: dict[str, Size] = {}
@@ -150,16 +151,25 @@ def _operator(symbol: str, compute: Callable[[Any, Any], Any], swap: bool) -> Ca
     def method(self: Any, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
-        a, b = (other, self) if swap else (self, other)
+        tape = self.tape
+        if not tape.open:
+            return compute(plain(other), plain(self)) if swap else compute(plain(self), plain(other))
+        if type(other) is float:  # 2.0, which is 2's key too
+            return found(tape, *(other, self) if swap else (self, other))
+        key = symbol, swap, self.name, other.name if isinstance(other, Traced) else other
+        result = tape.results.get(key)
+        if result is None:
+            result = tape.results[key] = found(tape, *(other, self) if swap else (self, other))
+        return result
+
+    def found(tape: Tape, a: Any, b: Any) -> Any:
         value = compute(plain(a), plain(b))
-        if not self.tape.open:
-            return value
         most = _usually(compute, value, usual(a), usual(b))
         if symbol in _RULES and isinstance(a, int) and isinstance(b, int):
-            rule = _RULES[symbol](value, most, self.tape, a, b)
+            rule = _RULES[symbol](value, most, tape, a, b)
             if rule is not None:
                 return rule
-        return _named(value, most, self.tape, self.tape.name(f"({_text(a)} {symbol} {_text(b)})"))
+        return _named(value, most, tape, tape.name(f"({_text(a)} {symbol} {_text(b)})"))
 
     return method
 
