@@ -16,28 +16,18 @@ from typing import Any
 
 from codegen.builder import Buf, Builder, V
 from codegen.emit import Emitter, needs, operands
-from codegen.index import Expr, Var
+from codegen.index import Var
 from codegen.kernels import kept, lanes_of_rows, reduction, walk
 from codegen.kernels.kept import Kept
 from codegen.kernels.rows import locate
 from codegen.kernels.walk import Phase, accumulators, tail
+from codegen.kernels.work_items import GROUPS_PER_UNIT, TILE, apart, local_size, rows_each, tiled, vectors_each
 from codegen.loops import Instr, Program, Store
 from codegen.nesting import Nest, arrange, element_bytes, lanes
-from ops_core.sizes import deferred, multiple, usual, varies
+from ops_core.sizes import multiple, usual, varies
 
-# Work items per work-group where nothing else decides: enough to amortise the cost of a group, small enough to balance.
-GROUP_ITEMS = 64
 # A GPU reads 16 bytes per work item and access at full speed.
 GPU_VECTOR_BYTES = 16
-# Rows of a tile: where a load is contiguous along another variable than the vector, a work item walks that many
-# neighbours along it, so that a cache line is read once. benchmarks: transpose.
-TILE = 16
-# Vectors along a row that a work item takes where nothing is reduced, at most: it costs 3 ns to start, as much as some
-# eight. Measured on two cores (Zen 5), ms for x[rows] of 512 rows of 2,048 floats, reflection padding and a stencil's
-# step: 4: .114 .507 .63, 8: .105 .457 .60, 16: .096 .422 .57, 32: .073 .408 .59, 64: .062 .436 .58, 128: .095 .887 .58.
-RUN = 32
-# Work-groups per compute unit below which groups get smaller, so that all units have work.
-GROUPS_PER_UNIT = 4
 # Vectors of neighbouring columns that one walk down the rows combines: 64 bytes of a row at a time are slow to fetch,
 # since rows are pages apart. benchmarks: the sum over the rows of (8192, 768) floats, a bias's gradient, took 4.1 ms
 # with 1, 2.0 with 2, 1.2 with 4, 1.7 with 8 in single runs on a busy machine: 4 beat 1 in all, 8 in some.
@@ -68,16 +58,19 @@ class _Nest:
         self.nest, self.program, self.width = nest, nest.program, width
         along = nest.vector in nest.parallel
         self.across_items = along
-        self.tiled = _tiled(nest) if caps.is_cpu else None
+        self.tiled = tiled(nest) if caps.is_cpu else None
         self.columns = self.run = 1
         self._levels()
-        self.columns, self.run = self._columns(caps), self._run(caps)
+        self.columns = self._columns(caps)
+        in_rows = caps.is_cpu and along and not nest.reduced and not self.tiled
+        self.run = vectors_each(nest, width, caps) if in_rows else 1
+        self.outer, self.rows = rows_each(nest, width, self.run, caps) if in_rows else (None, 1)
         self.items = prod(-(-v.size // self._block(v)) for v in nest.parallel)
         self.lanes = 1
         if nest.reduced and not along and not caps.is_cpu:
             most = lanes_of_rows.most(prod(v.size for v in nest.reduced), width)
             self.lanes = lanes(nest.reduced[-1], min(most, caps.max_work_group_size) * width) // width
-        self.local = self.lanes if self.lanes > 1 else _local_size(self.items, caps)
+        self.local = self.lanes if self.lanes > 1 else local_size(self.items, caps)
         self.k = Builder(name, 64 if self.program.wide else 32, (self.local, 1, 1) if self.lanes > 1 else None)
         if self.lanes > 1:
             rows = nest.reduced[-1].size, prod(v.size for v in nest.reduced)
@@ -95,7 +88,7 @@ class _Nest:
         """How many values of a parallel variable one work item takes."""
         if var == self.nest.vector:
             return self.width * self.columns * self.run
-        return TILE if var == self.tiled else 1
+        return TILE if var == self.tiled else self.rows if var == self.outer else 1
 
     def _columns(self, caps: Any) -> int:
         """How many vectors of columns a work item sums in one walk: fewer where that leaves compute units idle."""
@@ -117,18 +110,6 @@ class _Nest:
         ):
             columns //= 2
         return columns
-
-    def _run(self, caps: Any) -> int:
-        """How many vectors along a row a work item takes: fewer where that leaves compute units idle."""
-        vector = self.nest.vector
-        if not (caps.is_cpu and self.across_items and vector) or self.nest.reduced or self.tiled:
-            return 1
-        row = max(1, usual(vector.size) // self.width)
-        vectors = prod(usual(v.size) for v in self.nest.parallel) // self.width
-        run = max(1, min(RUN, row))
-        while run > 1 and vectors // run < caps.compute_units * GROUPS_PER_UNIT:
-            run //= 2
-        return -(-row // -(-row // run))  # the same for each of a row's work items
 
     def kernel(self) -> Kernel:
         k = self.k
@@ -219,11 +200,17 @@ class _Nest:
         """The points of a work item: a vector, within a tile if there is one."""
         starts = self._locate(item)
         self.emitter.env.update(starts)
-        tiled = self.tiled
+        k, tiled, outer = self.k, self.tiled, self.outer
+        if outer is not None:
+            first = starts[outer]
+            with k.for_(first, k.map("minimum", first + self.rows, outer.size)) as loop, self.emitter.scope():
+                self.emitter.env[outer] = loop.iv
+                self._vector(starts)
+            return
         if tiled is None:
             self._vector(starts)
             return
-        k, start = self.k, starts[tiled]
+        start = starts[tiled]
         end = start + TILE if multiple(tiled.size, TILE) else k.map("minimum", start + TILE, tiled.size)
         staged = self._stage(starts) if multiple(tiled.size, TILE) and self._whole() else {}
 
@@ -246,7 +233,7 @@ class _Nest:
         assert vector and tiled
         staged = {}
         for id, instr in enumerate(self.program.instrs):
-            if instr.op == "load" and _apart(instr.data[2], vector) and instr.data[2].coefficient(tiled) in (1, -1):
+            if instr.op == "load" and apart(instr.data[2], vector) and instr.data[2].coefficient(tiled) in (1, -1):
                 staged[id] = buf = k.private(instr.dtype, TILE * self.width)
                 with k.for_(0, self.width) as loop, emitter.scope():
                     emitter.env[vector] = starts[vector] + loop.iv
@@ -555,35 +542,3 @@ def _split(reductions: list[Any], values: list[V]) -> list[list[V]]:
 
 def _each(reductions: list[Any], values: list[V], change: Callable[[Any, list[V]], list[V]]) -> list[V]:
     return [v for r, a in zip(reductions, _split(reductions, values), strict=True) for v in change(r, a)]
-
-
-def _tiled(nest: Nest) -> Var | None:
-    """The variable along which loads are contiguous that the vector takes apart, for loops without reductions."""
-    if nest.reduced or nest.vector is None:
-        return None
-    for expr in (i.data[2] for i in nest.program.instrs if i.op == "load"):
-        if _apart(expr, nest.vector):
-            for var in nest.parallel:
-                if var != nest.vector and expr.coefficient(var) in (1, -1):
-                    return var
-    return None
-
-
-def _apart(expr: Expr, vector: Var) -> bool:
-    """Whether the lanes of an access lie apart in memory."""
-    return expr.coefficient(vector) not in (0, 1, -1) and not expr.dynamic(vector)
-
-
-def _local_size(items: int, caps: Any) -> int:
-    """Work items per group: a power of two, fewer where that leaves compute units idle."""
-    most = min(GROUP_ITEMS if caps.is_cpu else 4 * GROUP_ITEMS, caps.max_work_group_size)
-    fewest = 1 if caps.is_cpu else max(1, min(most, caps.subgroup_size or 32))
-    return _halved(items, most, fewest, caps.compute_units * GROUPS_PER_UNIT)
-
-
-@deferred
-def _halved(items: int, size: int, fewest: int, groups: int) -> int:
-    """`size`, halved as long as there would be less than so many groups."""
-    while size > fewest and items < size * groups:
-        size //= 2
-    return max(size, 1)

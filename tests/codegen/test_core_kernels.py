@@ -81,6 +81,28 @@ def test_short_rows_share_work_items(rows: int, length: int, compute_units: int)
     build(write).check(exact=True, **GPU)
 
 
+@pytest.mark.parametrize(
+    ("planes", "rows", "columns"),
+    [(64, 100, 58), (64, 100, 16), (5, 33, 17), (3, 7, 300), (640, 2, 31), (1, 1, 700)],
+)
+def test_rows_shorter_than_a_run_share_work_items(planes: int, rows: int, columns: int) -> None:
+    """of a CPU: parts of longer rows, with what is left of them behind the last vector"""
+    data = floats(planes, rows, columns + 2)
+
+    def write(c: Case) -> None:
+        x = c.view(c.slot(data), (planes, rows, columns), (rows * (columns + 2), columns + 2, 1), 1)
+        c.output(x * 2)
+
+    for vector_bytes in (16, 64):
+        plan = build(write).check(exact=True, vector_bytes=vector_bytes, compute_units=2)
+        assert len(plan.launches) == 1
+        if rows * planes > 64:
+            vectors = -(-columns // (vector_bytes // 4))
+            each = min(32 // vectors, rows)
+            assert plan.launches[0].global_size[0] <= planes * -(-rows // each) + 63, "a group's items are whole"
+    build(write).check(exact=True, **GPU)
+
+
 def ordered(dtype: str, *shape: int) -> np.ndarray:
     """Values in which ties are frequent, with both zeros, infinities and NaN, or the ends of an integer's range."""
     if dtype == "bool":
