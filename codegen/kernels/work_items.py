@@ -27,7 +27,7 @@ GROUPS_PER_UNIT = 4
 
 def vectors_each(nest: Nest, width: int, caps: Any) -> int:
     """How many vectors along a row a CPU's work item takes: fewer where that leaves compute units idle."""
-    row = -(-usual(nest.parallel[-1].size) // width)  # with what is left of it, which else is a work item of its own
+    row = max(1, -(-usual(nest.parallel[-1].size) // width))  # what is left is no item of its own
     vectors = prod(usual(v.size) for v in nest.parallel) // width
     run = max(1, min(RUN, row))
     while run > 1 and vectors // run < caps.compute_units * GROUPS_PER_UNIT:

@@ -30,8 +30,22 @@ def integers(low: int, high: int, *shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("op", ["cumsum", "cumprod", "logcumsumexp"])
 @pytest.mark.parametrize("dim", [0, 1, 2])
-def test_scan(op: str, dim: int) -> None:
-    build(lambda c: [c.output(c.input(floats(5, 33, 32)).scan(op, dim))]).check()
+@pytest.mark.parametrize("shape", [(5, 33, 32), (9, 11, 196), (3, 4, 5)])
+def test_scan(op: str, dim: int, shape: tuple[int, ...]) -> None:
+    build(lambda c: [c.output(c.input(floats(*shape)).scan(op, dim))]).check()
+
+
+@pytest.mark.parametrize("op", ["cumsum", "cumprod", "logcumsumexp"])
+def test_a_work_item_walks_down_many_columns(op: str) -> None:
+    """of a CPU: lines of memory one by one come slowly. 25 vectors of four of each of 64 rows, 16 of them together"""
+
+    def write(c: Case) -> None:
+        c.output(c.input(floats(64, 6, 100)).scan(op, 1))
+
+    plan = build(write).check(compute_units=2, vector_bytes=64)
+    assert plan.launches[0].global_size == (64, 1, 1), "all 25 vectors are fewer than 512 elements"
+    wide = build(lambda c: [c.output(c.input(floats(3, 5, 9000)).scan(op, 1))]).check(compute_units=2, vector_bytes=64)
+    assert wide.launches[0].global_size[0] == 3 * -(-1125 // 64), "512 elements: 64 vectors of eight"
 
 
 def test_cummax_keeps_the_last_position() -> None:
@@ -250,7 +264,7 @@ def test_nonzero_fills_with_minus_one(missing: int) -> None:
 
 
 @pytest.mark.parametrize("reduce", ["set", "add"])
-@pytest.mark.parametrize("width", [64, 7])
+@pytest.mark.parametrize("width", [64, 7, 2, 24, 300, 513])
 def test_index_put(reduce: str, width: int) -> None:
     rows = RANDOM.permutation(50)[:30] if reduce == "set" else integers(0, 50, 30)
 
@@ -258,6 +272,23 @@ def test_index_put(reduce: str, width: int) -> None:
         c.output(c.input(floats(50, width)).index_put((c.input(rows),), c.input(floats(30, width)), reduce))
 
     build(write).check()
+    build(write).check(**GPU)
+
+
+@pytest.mark.parametrize(
+    ("shape", "items"),
+    [((300,), 7), ((513,), 7), ((64,), 4), ((40,), 3), ((3, 100), 9), ((50, 33), 50)],
+)
+def test_columns_of_updated_rows_are_shared_among_work_items(shape: tuple[int, ...], items: int) -> None:
+    """of a CPU of two units with vectors of 64 bytes: four parts of a row for each, and what is left of it"""
+    rows, updates = integers(0, 20, 100), integers(0, 9, 100, *shape).astype(np.float32)
+
+    def write(c: Case) -> None:
+        slot = c.slot(floats(20, *shape))
+        c.store(c.view(slot, (20, *shape)).index_put((c.input(rows),), c.input(updates), "add"), slot)
+
+    plan = build(write).check(compute_units=2, vector_bytes=64)
+    assert [launch.global_size for launch in plan.launches] == [(items, 1, 1)]
 
 
 @pytest.mark.parametrize("reduce", ["add", "mul", "amax", "amin"])
