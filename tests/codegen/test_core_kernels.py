@@ -134,11 +134,12 @@ def ordered(dtype: str, *shape: int) -> np.ndarray:
 @pytest.mark.parametrize("descending", [False, True])
 def test_rows_are_sorted_in_all_dtypes(dtype: str, descending: bool) -> None:
     def write(c: Case) -> None:
-        for n in (17, 150):
-            for result in c.input(ordered(dtype, 3, n), dtype).sort(1, descending):
+        for n in (1, 3, 10, 16, 17, 150):
+            for result in c.input(ordered(dtype, 30, n), dtype).sort(1, descending):
                 c.output(result)
 
-    build(write).check(exact=True)
+    for vector_bytes in (16, 64):
+        build(write).check(exact=True, vector_bytes=vector_bytes)
 
 
 @pytest.mark.parametrize(("units", "launches"), [(1, 1), (2, 2), (3, 3), (64, 4)])
