@@ -116,9 +116,10 @@ def _apply(
     elif owners == 1 and _are_rows(indexed, rest, target, caps):
         return _by_rows(name, node, sources, updates, rest, target, update, caps)
     local = group_size(caps)
-    # neighbours along the last dim of the target, which one line of a cache holds
+    # neighbours along the last dim of the target: of a line of a cache at least, where there are so many
     beside = caps.is_cpu and indexed is None and owners == 1 and dim < len(target.shape) - 1
-    run = max(1, min(usual(points) // wanted, LINE_BYTES // BY_NAME[target.dtype].bytes)) if beside else 1
+    line = LINE_BYTES // BY_NAME[target.dtype].bytes
+    run = max(1, min(usual(points) // wanted, max(line, usual(points) // (wanted * PARTS_PER_UNIT)))) if beside else 1
     count = owners if own else -(-points // run) * owners
     place = target._replace(strides=contiguous(target.shape)) if own else target
 
