@@ -167,8 +167,10 @@ Tasks forward(const HostCall& c, const Geometry& g) {
 Tasks transposed(const HostCall& c, const Geometry& g) {
   const auto out = c.out, grad = c.in[0], w = c.in[1];
   const auto run = [g](const at::Tensor& to, const at::Tensor& gradient, const at::Tensor& weight) {
+    // The library would make this copy first, where the result belongs if the two are of one size.
+    const auto dense = gradient.is_non_overlapping_and_dense() ? gradient : gradient.contiguous();
     place(to, [&] {
-      return std::get<0>(at::convolution_backward(gradient, to, weight, c10::nullopt, g.stride, g.padding, g.dilation,
+      return std::get<0>(at::convolution_backward(dense, to, weight, c10::nullopt, g.stride, g.padding, g.dilation,
                                                   false, g.none, g.groups, {true, false, false}));
     });
   };
@@ -201,7 +203,8 @@ Tasks weight_gradient(const HostCall& c, const Geometry& g) {
 }
 
 // Whether the call is the gradient of a weight: of the sizes that a convolution with such a weight has, and on operands
-// that lie with images and channels exchanged. Where these do not show (copies, one image), w is larger than the result.
+// that lie with images and channels exchanged. Where these do not show (copies, one image, a sum's gradient,
+// which is one number), w is larger than the result.
 bool of_weight(const HostCall& c, const Geometry& g) {
   int64_t kernel = 1, result = 1;
   for (int64_t d = 2; d < c.out.dim(); ++d) {
@@ -210,7 +213,7 @@ bool of_weight(const HostCall& c, const Geometry& g) {
     if (reach < 0 || reach / g.dilation[i] + 1 != c.in[1].size(d)) return false;
     kernel *= c.in[1].size(d), result *= c.out.size(d);
   }
-  const auto shows = [](const at::Tensor& t) { return t.size(0) > 1 && t.size(1) > 1; };
+  const auto shows = [](const at::Tensor& t) { return t.size(0) > 1 && t.size(1) > 1 && t.stride(0) != t.stride(1); };
   const auto exchanged = [](const at::Tensor& t) { return t.stride(0) < t.stride(1); };
   if (g.groups == 1 && shows(c.in[0]) && shows(c.in[1])) return exchanged(c.in[0]) && exchanged(c.in[1]);
   return kernel > result;

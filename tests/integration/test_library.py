@@ -48,14 +48,15 @@ def test_the_library_computes_what_eager_does(device, name, monkeypatch):
         assert calls == 0
 
 
-def test_results_are_written_where_they_belong(device, monkeypatch):
+@pytest.mark.parametrize("loss", [lambda y: (y * y).sum(), torch.sum], ids=["squares", "a gradient that is one number"])
+def test_results_are_written_where_they_belong(device, loss, monkeypatch):
     """A layer of a net, in halves, and its gradients: no result is copied"""
     monkeypatch.setattr("lazy_backend.variants.MAX_COMPILED", 1000)
     x, w = torch.randn(4, 64, 32, 32), torch.randn(64, 64, 3, 3)
 
     def gradients(x, w):
         y = F.conv2d(x, w, None, 1, 1)
-        return y.detach(), *torch.autograd.grad((y * y).sum(), (x, w))
+        return y.detach(), *torch.autograd.grad(loss(y), (x, w))
 
     expected = gradients(x.requires_grad_(), w.requires_grad_())
     before = torch.lazy.stats()
