@@ -68,6 +68,17 @@ def test_results_are_written_where_they_belong(device, loss, monkeypatch):
     assert after["extern_copies"] == before["extern_copies"]
 
 
+def test_results_whose_channels_lie_last_are_written_where_they_belong(device):
+    """A layer of a net whose images have their channels last: its result has, too, and is not copied"""
+    x, w = torch.randn(4, 64, 32, 32).to(memory_format=torch.channels_last), torch.randn(64, 64, 3, 3)
+    before = torch.lazy.stats()
+    y = F.conv2d(x.to(device), w.to(device), None, 1, 1)
+    torch.testing.assert_close(y.cpu(), F.conv2d(x, w, None, 1, 1), rtol=1e-4, atol=1e-2)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    after = torch.lazy.stats()
+    assert after["extern_copies"] == before["extern_copies"]
+
+
 def test_an_output_padding_of_a_stride_or_more_stays_generated(agrees):
     """A transposed convolution whose output is larger than any input with that gradient"""
     x, w = torch.randn(2, 2, 4, 4, 4), torch.randn(2, 2, 4, 5, 6)
