@@ -72,7 +72,10 @@ def main(
                 if result is None:
                     bar.advance(task)
                 else:
-                    needed.append(result) if isinstance(result, Floor) else results.append(result)
+                    if isinstance(result, Floor):
+                        needed.append(result)
+                    else:
+                        results.append(result)
                     if result.error:  # who waits for the rest should know
                         bar.console.print(failure(result), markup=False)
     devices = dict.fromkeys(ENGINES[engine].device for engine in columns)

@@ -42,8 +42,6 @@ LINE_BYTES = 64
 # Parts of rows for each of a CPU's units: a unit that begins late takes fewer. Gradients of a table of 1,000 rows from
 # 20,000 of 300 floats 4.4 -> 1.2 ms (eager 1.8), from 1,000 of 513 for 100 rows 311 -> 67 us (eager 86).
 PARTS_PER_UNIT = 4
-# Vectors of a row that a CPU's work item updates without a loop.
-UNROLLED = 4
 # Elements of such results that a work item fills or combines; a GPU's neighbours take neighbours.
 COMBINED = {True: 1024, False: 1}
 # Updates up to which a GPU's work items walk them as well: some microseconds, as a launch is.
@@ -100,7 +98,7 @@ def _apply(
         return _atomically(name, node, sources, updates, rest, target, update, caps)
     width = 1
     if _are_rows(indexed, rest, target, caps):
-        width = caps.vector_bytes // max(4, BY_NAME[target.dtype].bytes)
+        width = _lanes(target, caps)
         while rest[-1] % width:  # rows of two at once: 200,000 x 2 into 100,000 x 2 519 -> 321 us (Zen 5)
             width //= 2
     along = len(rest) - 1 if width > 1 else None
@@ -164,12 +162,17 @@ def _are_rows(indexed: int | None, rest: tuple[int, ...], target: Target, caps: 
     return bool(caps.is_cpu and indexed is not None and rest and target.strides[-1] == 1)
 
 
+def _lanes(target: Target, caps: Any) -> int:
+    """Elements of a vector: halves are computed with in 32 bits."""
+    return int(caps.vector_bytes // max(4, BY_NAME[target.dtype].bytes))
+
+
 def _by_rows(
     name: str, node: Node, sources: list[Source], updates: tuple[int, ...], rest: tuple[int, ...], target: Target,
     update: Any, caps: Any,
 ) -> Steps:  # fmt: skip
     """Each of a CPU's work items makes all updates of its columns, which lie beside each other."""
-    lanes, row = caps.vector_bytes // max(4, BY_NAME[target.dtype].bytes), rest[-1]
+    lanes, row = _lanes(target, caps), rest[-1]
     while lanes > usual(row):
         lanes //= 2
     vectors, others = -(-row // lanes), rest[:-1]
@@ -193,17 +196,13 @@ def _by_rows(
         stop = k.map("minimum", start + run * lanes, row // lanes * lanes)
         with k.for_(0, prod(updates)) as loop:
             at = locate(loop.iv, updates)
-            if run <= UNROLLED and multiple(row, run * lanes):
-                for n in range(run):
-                    apply(at, [*outer, start + n * lanes], lanes)
-            else:
-                with k.for_(start, stop, lanes) as column:
-                    apply(at, [*outer, column.iv], lanes)
-                if not multiple(row, lanes):
-                    with k.if_(start + run * lanes > row // lanes * lanes):
-                        for lo, hi, fewer in tail(row, lanes):
-                            with k.for_(lo, hi, fewer) as column:
-                                apply(at, [*outer, column.iv], fewer)
+            with k.for_(start, stop, lanes) as column:
+                apply(at, [*outer, column.iv], lanes)
+            if not multiple(row, lanes):
+                with k.if_(start + run * lanes > row // lanes * lanes):
+                    for lo, hi, fewer in tail(row, lanes):
+                        with k.for_(lo, hi, fewer) as column:
+                            apply(at, [*outer, column.iv], fewer)
     names = tuple(f"in{i + 1}" for i in range(len(sources)))
     return Steps([Step(name, k.finish(), (*names, "target"), *geometry(prod(shared), local))], [])
 

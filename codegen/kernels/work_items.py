@@ -1,6 +1,7 @@
-"""What a work item of a loop nest takes: a vector, on a CPU several along a row, several short rows, or a tile.
+"""What a work item of a loop nest takes: a vector, on a CPU several along a row, several short rows, or a tile; and how
+many items share a group.
 
-The vector's variable is the last of the parallel ones here, and nothing is reduced.
+Rows are along the vector's variable, which is the last of the parallel ones of nests that reduce nothing.
 """
 
 from __future__ import annotations

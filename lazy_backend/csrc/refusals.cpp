@@ -39,7 +39,6 @@ bool any_tensor(const OpEntry& op, const c10::IValue* args) {
 }
 
 bool is_bool(c10::ScalarType dtype) { return dtype == c10::ScalarType::Bool; }
-bool is_integral(c10::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
 bool is_fractional(c10::ScalarType dtype) { return !is_integral(dtype); }
 constexpr Refuses fractions = any_tensor<is_fractional>, booleans = any_tensor<is_bool>,
                   integers = any_tensor<is_integral>, complexes = any_tensor<c10::isComplexType>;

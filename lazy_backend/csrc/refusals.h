@@ -7,6 +7,8 @@
 
 namespace lazy {
 
+inline bool is_integral(c10::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
+
 // Whether the Meta kernel would let a call through that eager refuses: of its dtypes, sizes and dims, once a call's key.
 bool too_lenient(const OpEntry& op, const c10::IValue* args);
 

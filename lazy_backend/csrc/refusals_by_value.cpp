@@ -13,8 +13,6 @@
 namespace lazy {
 namespace {
 
-bool holds_integers(c10::ScalarType dtype) { return c10::isIntegralType(dtype, /*includeBool=*/true); }
-
 // The least and the greatest finite number of a dtype, of a complex one's parts.
 std::pair<double, double> range_of(c10::ScalarType dtype) {
   return AT_DISPATCH_ALL_TYPES_AND3(at::kHalf, at::kBFloat16, at::kBool, c10::toRealValueType(dtype), "range", [] {
@@ -25,7 +23,7 @@ std::pair<double, double> range_of(c10::ScalarType dtype) {
 
 bool has_range(c10::ScalarType dtype) {
   return !c10::isFloat8Type(dtype) && dtype != at::kUInt16 && dtype != at::kUInt32 && dtype != at::kUInt64 &&
-         (holds_integers(dtype) || c10::isFloatingType(dtype) || dtype == at::kComplexFloat || dtype == at::kComplexDouble);
+         (is_integral(dtype) || c10::isFloatingType(dtype) || dtype == at::kComplexFloat || dtype == at::kComplexDouble);
 }
 
 // Whether integers are drawn up to, or from, one that the dtype does not hold: of random_(to) and random_(from, to).
@@ -52,7 +50,7 @@ bool no_permutation(const OpEntry& op, const c10::IValue* args) {
   const auto dtype = args[op.nargs - 1].toTensor().scalar_type();
   const double n = static_cast<double>(args[0].toInt());
   const double most = dtype == at::kHalf ? 2049 : dtype == at::kBFloat16 ? 257 : dtype == at::kFloat ? (1 << 24) + 1 : 0x1p53 + 1;
-  return dtype == at::kBool || n > most || (holds_integers(dtype) && dtype != at::kLong && n - 1 > range_of(dtype).second);
+  return dtype == at::kBool || n > most || (is_integral(dtype) && dtype != at::kLong && n - 1 > range_of(dtype).second);
 }
 
 }  // namespace
@@ -80,10 +78,10 @@ bool beyond_range(const OpEntry& op, const c10::IValue* args) {
   for (size_t i = 1; i < op.nargs; ++i) {
     if (!args[i].isScalar()) continue;
     const at::Scalar number = args[i].toScalar();
-    if (holds_integers(dtype) && number.isFloatingPoint() && op.pointwise && op.name.starts_with("aten.clamp")) continue;  // promoted
+    if (is_integral(dtype) && number.isFloatingPoint() && op.pointwise && op.name.starts_with("aten.clamp")) continue;  // promoted
     if (number.isComplex() || number.isBoolean() || number.type() == at::kUInt64) continue;
     const double value = number.toDouble();
-    if (!holds_integers(dtype) && !std::isfinite(value)) continue;
+    if (!is_integral(dtype) && !std::isfinite(value)) continue;
     auto [least, greatest] = range_of(dtype);
     if (least == 0) least = -greatest;  // bytes: eager wraps numbers below 0
     if (!(least <= value && value <= greatest)) return true;
@@ -93,7 +91,7 @@ bool beyond_range(const OpEntry& op, const c10::IValue* args) {
 
 bool divides_by_zero(const c10::IValue* args) {
   const auto zero = [](const at::Scalar& number) { return number.isIntegral(/*includeBool=*/true) && number.toLong() == 0; };
-  if (!args[0].isTensor() || !holds_integers(args[0].toTensor().scalar_type())) return false;
+  if (!args[0].isTensor() || !is_integral(args[0].toTensor().scalar_type())) return false;
   if (args[1].isScalar()) return zero(args[1].toScalar());
   const bool number = args[1].isTensor() && args[1].toTensor().device().is_cpu() && args[1].toTensor().dim() == 0;
   return number && zero(args[1].toTensor().item());
