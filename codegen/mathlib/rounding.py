@@ -67,15 +67,19 @@ def value_f16(k: Builder, bits: V) -> V:
 
 @define("rem", "f32", "f64")
 def rem(k: Builder, x: V, y: V) -> V:
-    """C's fmod: one division where the quotient has bits to spare, the language's function where a lane's has not.
+    """C's fmod by the quotient, where that is found; the language's function where a lane's is not.
 
-    The quotient is off by one at most then, and what fma leaves is a multiple of y's last bit and at most y: exact, as
-    is adding or taking away y once. 1 Mi floats by 0.7, Intel (Zen 5): 1.11 ms by the function, 0.14 so.
+    The quotient is of a divisor a little smaller, so that it is right or one too large while it has bits to spare. What
+    fma leaves is a multiple of x's or y's last bit and at most y: exact, as is adding y once. What is not found between
+    0 and y then (bits of floats that are not negative are in order) has a larger quotient, or is no number, or y is 0
+    or infinite. The reciprocal of a y that all lanes have is taken once. 1 Mi floats by 0.7, Intel (Zen 5): 1.11 ms by
+    the function, 0.14 by a division; the last kernel of `particles` (Zen 4) 168 us by a division, 143 so.
     """
     a, b = k.map("abs", x), k.map("abs", y)
-    ratio = a / b
-    left = fma(k, 0.0 - k.map("trunc", ratio), b, a)
-    left = k.select(left < 0.0, left + b, k.select(left >= b, left - b, left))
-    left = k.emit("math.copysign", k.select(a < b, a, left), x)  # an infinite y makes fma not a number
-    spare = ratio < 2.0 ** (FORMATS[x.dtype].fraction - 1)  # not where anything is NaN, x infinite or y zero
-    return k.rarely(~spare, [left], lambda: [k.emit("arith.remf", x, y)])[0]
+    ratio = a * ((1.0 + 2.0 ** (2 - FORMATS[x.dtype].fraction)) / b)
+    left = fma(k, -k.map("trunc", ratio), b, a)
+    left = k.select(left < 0.0, left + b, left)
+    bits = "u32" if x.dtype == "f32" else "u64"
+    found = k.bitcast(left, bits) < k.bitcast(b, bits)
+    left = k.emit("math.copysign", left, x)
+    return k.rarely(~found, [left], lambda: [k.emit("arith.remf", x, y)])[0]
