@@ -17,6 +17,7 @@ from codegen.kernels.matmul import MatmulSpec, Tile, rivals, transposed
 from codegen.kernels.matmul import matmul as matmul_kernels
 from codegen.kernels.operand import Sink, Source
 from codegen.kernels.order import searchsorted, sort
+from codegen.kernels.partial_updates import partial_updates
 from codegen.kernels.rows import locate
 from codegen.kernels.scan import scan
 from codegen.kernels.scatter import Target, index_put, nonzero, scatter
@@ -207,4 +208,6 @@ TEMPLATES: dict[str, Callable[..., Steps]] = {
     "matmul": _matmul, "convolution": _convolution, "sort": sort, "searchsorted": searchsorted,
     "cumsum": scan, "cumprod": scan, "cummax": scan, "logcumsumexp": scan,
 }  # fmt: skip
-IN_PLACE: dict[str, Callable[..., Steps]] = {"index_put": index_put, "scatter": scatter, "nonzero": nonzero}
+IN_PLACE: dict[str, Callable[..., Steps]] = {
+    "index_put": index_put, "scatter": scatter, "nonzero": nonzero, "partial_updates": partial_updates,
+}  # fmt: skip

@@ -17,6 +17,7 @@ from math import prod
 from codegen.composites import GROUPED
 from codegen.groups import (
     CONTRACTIONS,
+    DENSE,
     IN_PLACE,
     INLINE,
     KEPT_TERMS,
@@ -28,6 +29,7 @@ from codegen.groups import (
     RECOMPUTE_WEIGHT,
     REDUCTIONS,
     SCALAR_RECOMPUTE_WEIGHT,
+    UPDATES,
     Group,
     Misfit,
     Uses,
@@ -366,7 +368,7 @@ class Fusion:
         direct = node.op == "store" and node.inputs[0].node is group.anchor and index == group.index[node.inputs[0]]
         dense = direct and tuple(node.attrs["strides"]) == contiguous(node.attrs["sizes"])
         again = any(store.inputs[0] is node.inputs[0] for store in group.stores)
-        if again or not direct or not self.final(node) or (group.anchor.op == "nonzero" and not dense):
+        if again or not direct or not self.final(node) or (group.anchor.op in DENSE and not dense):
             raise Misfit
 
     def final(self, store: Node) -> bool:
@@ -435,7 +437,7 @@ class Fusion:
 
     def _updated(self, group: Group, stores: Iterable[Node]) -> set[Expr]:
         """The load that an in-place anchor updates when its slot is also where the result goes."""
-        if not group.anchor or group.anchor.op not in IN_PLACE or group.anchor.op == "nonzero":
+        if not group.anchor or group.anchor.op not in UPDATES:
             return set()
         x = group.anchor.inputs[0]
         if not any(same_view(x.node, store) for store in stores):

@@ -17,8 +17,10 @@ LEAVES = frozenset(("load", "param", "full", "iota", "rand_bits"))
 INLINE = LEAVES | VIEWS | {"pad", "cat", "gather", "index"}
 # Anchors that read each element of their operands for many terms.
 CONTRACTIONS = frozenset(("matmul", "convolution"))
-# Anchors that update the memory of their result: what follows them is another kernel.
-IN_PLACE = frozenset(("index_put", "scatter", "nonzero"))
+# Anchors that update the memory of their result, where their first operand is then, and those that make it anew, dense:
+# what follows them is another kernel.
+UPDATES, DENSE = frozenset(("index_put", "scatter")), frozenset(("nonzero", "partial_updates"))
+IN_PLACE = UPDATES | DENSE
 
 # Computing a value again costs its operations, keeping it costs a write and a read: below this weight (an addition
 # is 1) and when it reads no more bytes than it has, again is cheaper. benchmarks: elementwise chain, GPT training.

@@ -10,6 +10,7 @@ from codegen.composites import FOURIER, kept
 from codegen.externs import narrowed
 from codegen.groups import REDUCTIONS
 from codegen.kernels.reduction import identity
+from codegen.updates import in_parts
 from ops_core.array import Arr, building, emit, emit_multi, map_, matmul, where
 from ops_core.composites import copy_node, expand_all
 from ops_core.dtypes import BY_NAME
@@ -43,7 +44,7 @@ def rewrite(graph: Graph, caps: Any, extern: Callable[[Node], bool]) -> Graph:
             copy_node(out, node, env)
         else:
             env.update(zip(node.outputs, (y.v for y in made), strict=True))
-    return _live(narrowed(out, extern))
+    return _live(narrowed(in_parts(out, caps), extern))
 
 
 def _live(graph: Graph) -> Graph:

@@ -13,7 +13,7 @@ from codegen import composites, linalg
 from codegen.anchors import Anchored, Product, kernels, product
 from codegen.bands import Chain, chains
 from codegen.fusion import Fusion
-from codegen.groups import IN_PLACE, Group, identity, nbytes, space, usual_bytes
+from codegen.groups import IN_PLACE, UPDATES, Group, identity, nbytes, space, usual_bytes
 from codegen.index import contiguous, linear
 from codegen.kernels import bands, flat, nest
 from codegen.kernels.matmul import Tile
@@ -373,7 +373,7 @@ class _Scheduler:
             memory.offsets.append((place.ref, place.offset))
             wide = linear(identity(memory.vars), place.strides).bounds[1] + place.offset >= 1 << 31
             target = Target(out.shape, place.strides, out.dtype, wide)
-            copy = None if anchor.op == "nonzero" else lower_copy(self.fusion, group, self.locations, place)
+            copy = lower_copy(self.fusion, group, self.locations, place) if anchor.op in UPDATES else None
             if copy:
                 self._loops(group, copy)
         else:

@@ -1,8 +1,8 @@
 """Writes at indices that are read from memory: index_put, scatter and nonzero.
 
 Each work item owns part of the result and applies all updates to it in order, so results are the same in every run
-and need no atomics: it owns columns where rows are updated whole, else a range of the indexed dim, or, where there are
-many more updates than elements, a range of the updates and a result of its own, which are combined in order.
+and need no atomics: it owns columns where rows are updated whole, else a range of the indexed dim. Where there are many
+more updates than elements, `codegen.updates` has parts of them make results of their own.
 
 A GPU's thousands of work items would walk all updates each, so there each makes one, atomically and in any order,
 unless the user asks for the same sums in every run.
@@ -15,10 +15,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from codegen.builder import Builder, V
-from codegen.emit import registers
-from codegen.index import contiguous
 from codegen.kernels.operand import Source
-from codegen.kernels.reduction import identity
 from codegen.kernels.rows import geometry, group_size, items, locate
 from codegen.kernels.step import Step, Steps
 from codegen.kernels.walk import tail
@@ -32,18 +29,12 @@ NAMES = {"add": "sum", "mul": "prod", "amax": "amax", "amin": "amin"}
 # Work items among which the updates of a device are shared, for each compute unit: owners skip what is not theirs,
 # so many owners of one dim waste reads.
 OWNERS_PER_UNIT = {True: 1, False: 64}
-# Updates for each element of the result from which on work items have results of their own: to make and to combine
-# these is then little, and no update is looked at twice. benchmarks: particles, 200,000 additions into 4,096 cells by
-# two work items, which guess wrong of every other update whose it is: 2.2 -> 0.2 ms.
-OWN_RESULTS = 8
 # Owners of columns within one line of a cache would take it from each other: 200,000 x 2 into 4,096 x 2, 0.5 to 4.3 ms
-# with columns, as the two happened to meet; 0.2 with results of their own.
+# with columns, as the two happened to meet; 0.2 in parts.
 LINE_BYTES = 64
 # Parts of rows for each of a CPU's units: a unit that begins late takes fewer. Gradients of a table of 1,000 rows from
 # 20,000 of 300 floats 4.4 -> 1.2 ms (eager 1.8), from 1,000 of 513 for 100 rows 311 -> 67 us (eager 86).
 PARTS_PER_UNIT = 4
-# Elements of such results that a work item fills or combines; a GPU's neighbours take neighbours.
-COMBINED = {True: 1024, False: 1}
 # Updates up to which a GPU's work items walk them as well: some microseconds, as a launch is.
 WALKED = 32
 # Elements that one work item looks through, and blocks whose counts one work item adds up.
@@ -94,67 +85,44 @@ def _apply(
     """Loop over `updates` for each point of `rest`. indexed: how many leading dims of the target the updates name, so
     that `rest` are whole rows of it; None where every point of `rest` has indices of its own."""
     bits = 64 if target.wide or any(s.program.wide for s in sources) else 32
-    if not caps.is_cpu and usual(prod(updates)) > WALKED and _any_order(node, target.dtype, caps):
+    if not caps.is_cpu and usual(prod(updates)) > WALKED and any_order(node, target.dtype, caps):
         return _atomically(name, node, sources, updates, rest, target, update, caps)
-    width = 1
-    if _are_rows(indexed, rest, target, caps):
-        width = _lanes(target, caps)
-        while rest[-1] % width:  # rows of two at once: 200,000 x 2 into 100,000 x 2 519 -> 321 us (Zen 5)
-            width //= 2
+    width = lanes(rest, target.dtype, caps) if _are_rows(indexed, rest, target, caps) else 1
     along = len(rest) - 1 if width > 1 else None
     blocks = [*rest[:-1], rest[-1] // width] if rest else []
     points, wanted = prod(blocks), caps.compute_units * OWNERS_PER_UNIT[bool(caps.is_cpu)]
     dim, reduce = node.attrs.get("dim", 0), node.attrs["reduce"]
     owners = min(target.shape[dim], -(-wanted // max(points, 1)))
-    narrow = usual(prod(rest)) * BY_NAME[target.dtype].bytes < LINE_BYTES
-    enough = usual(prod(updates) * prod(rest)) >= max(OWN_RESULTS, usual(wanted)) * usual(prod(target.shape))
-    own = reduce in COMBINE and enough and (owners > 1 or narrow)
-    if own:
-        owners = wanted
-    elif owners == 1 and _are_rows(indexed, rest, target, caps):
+    if owners == 1 and _are_rows(indexed, rest, target, caps):
         return _by_rows(name, node, sources, updates, rest, target, update, caps)
     local = group_size(caps)
     # neighbours along the last dim of the target: of a line of a cache at least, where there are so many
     beside = caps.is_cpu and indexed is None and owners == 1 and dim < len(target.shape) - 1
     line = LINE_BYTES // BY_NAME[target.dtype].bytes
     run = max(1, min(usual(points) // wanted, max(line, usual(points) // (wanted * PARTS_PER_UNIT)))) if beside else 1
-    count = owners if own else -(-points // run) * owners
-    place = target._replace(strides=contiguous(target.shape)) if own else target
+    count = -(-points // run) * owners
 
     k = Builder(name, bits)
     read = [s.bind(k) for s in sources]
-    out = k.buffer(target.dtype)
-    offset = k.const(0, "index") if own else k.arg("index")
+    out, offset = k.buffer(target.dtype), k.arg("index")
 
     def apply(at: list[V], inner: list[V], offset: V, mine: tuple[V, V] | None) -> None:
         if along is not None:
             inner[-1] = inner[-1] * width
         index, value = update(k, read, at, inner, along, width)
-        for i, stride in zip(index, place.strides, strict=True):
+        for i, stride in zip(index, target.strides, strict=True):
             offset = offset + i * stride
         with k.if_((index[dim] >= mine[0]) & (index[dim] < mine[1])) if mine else nullcontext():
-            _combine(k, reduce, out, offset, value, target.dtype)
+            combine(k, reduce, out, offset, value, target.dtype)
 
     with items(k, count, local) as item:
-        if own:
-            share = -(-prod(updates) // owners)
-            lo, hi = item * share, k.map("minimum", item * share + share, prod(updates))
-            with k.for_(lo, hi) as loop, k.for_(0, points) as columns:
-                apply(locate(loop.iv, updates), locate(columns.iv, blocks), item * prod(target.shape), None)
-        else:
-            owner, first = item // max(-(-points // run), 1), item % max(-(-points // run), 1) * run
-            bounds = tuple(o * target.shape[dim] // owners for o in (owner, owner + 1)) if owners > 1 else None
-            neighbours: Any = k.for_(first, k.map("minimum", first + run, points)) if run > 1 else nullcontext()
-            with k.for_(0, prod(updates)) as loop, neighbours as column:
-                apply(locate(loop.iv, updates), locate(column.iv if column else first, blocks), offset, bounds)
+        owner, first = item // max(-(-points // run), 1), item % max(-(-points // run), 1) * run
+        bounds = tuple(o * target.shape[dim] // owners for o in (owner, owner + 1)) if owners > 1 else None
+        neighbours: Any = k.for_(first, k.map("minimum", first + run, points)) if run > 1 else nullcontext()
+        with k.for_(0, prod(updates)) as loop, neighbours as column:
+            apply(locate(loop.iv, updates), locate(column.iv if column else first, blocks), offset, bounds)
     names = tuple(f"in{i + 1}" for i in range(len(sources)))
-    step = Step(name, k.finish(), (*names, 0 if own else "target"), *geometry(count, local))
-    if not own:
-        return Steps([step], [])
-    nbytes = owners * prod(target.shape) * BY_NAME[target.dtype].bytes
-    return Steps([_filled(name, reduce, owners, target, bits, caps), step,
-                  _combined(name, reduce, owners, target, bits, caps)],
-                 [nbytes])  # fmt: skip
+    return Steps([Step(name, k.finish(), (*names, "target"), *geometry(count, local))], [])
 
 
 def _are_rows(indexed: int | None, rest: tuple[int, ...], target: Target, caps: Any) -> bool:
@@ -162,9 +130,15 @@ def _are_rows(indexed: int | None, rest: tuple[int, ...], target: Target, caps: 
     return bool(caps.is_cpu and indexed is not None and rest and target.strides[-1] == 1)
 
 
-def _lanes(target: Target, caps: Any) -> int:
-    """Elements of a vector: halves are computed with in 32 bits."""
-    return int(caps.vector_bytes // max(4, BY_NAME[target.dtype].bytes))
+def lanes(rest: tuple[int, ...], dtype: str, caps: Any, whole: bool = True) -> int:
+    """Elements of a vector of a row's; halves are computed with in 32 bits. whole: a row has no others. Rows of two at
+    once: 200,000 x 2 into 100,000 x 2 519 -> 321 us (Zen 5)."""
+    if not rest or not caps.is_cpu:
+        return 1
+    width = int(caps.vector_bytes // max(4, BY_NAME[dtype].bytes))
+    while (whole and rest[-1] % width) or width > usual(rest[-1]):
+        width //= 2
+    return max(width, 1)
 
 
 def _by_rows(
@@ -172,10 +146,8 @@ def _by_rows(
     update: Any, caps: Any,
 ) -> Steps:  # fmt: skip
     """Each of a CPU's work items makes all updates of its columns, which lie beside each other."""
-    lanes, row = _lanes(target, caps), rest[-1]
-    while lanes > usual(row):
-        lanes //= 2
-    vectors, others = -(-row // lanes), rest[:-1]
+    row, others, lane_count = rest[-1], rest[:-1], lanes(rest, target.dtype, caps, whole=False)
+    vectors = -(-row // lane_count)
     wanted = -(-caps.compute_units * PARTS_PER_UNIT // max(1, usual(prod(others))))
     run = -(-usual(vectors) // wanted)  # of a row's vectors to an item
     shared = [*others, -(-vectors // run)]
@@ -187,27 +159,27 @@ def _by_rows(
         offset = origin
         for i, stride in zip(index, target.strides, strict=True):
             offset = offset + i * stride
-        _combine(k, node.attrs["reduce"], out, offset, value, target.dtype)
+        combine(k, node.attrs["reduce"], out, offset, value, target.dtype)
 
     local = group_size(caps)
     with items(k, prod(shared), local) as item:
         *outer, part = locate(item, shared)
-        start = part * (run * lanes)
-        stop = k.map("minimum", start + run * lanes, row // lanes * lanes)
+        start = part * (run * lane_count)
+        stop = k.map("minimum", start + run * lane_count, row // lane_count * lane_count)
         with k.for_(0, prod(updates)) as loop:
             at = locate(loop.iv, updates)
-            with k.for_(start, stop, lanes) as column:
-                apply(at, [*outer, column.iv], lanes)
-            if not multiple(row, lanes):
-                with k.if_(start + run * lanes > row // lanes * lanes):
-                    for lo, hi, fewer in tail(row, lanes):
+            with k.for_(start, stop, lane_count) as column:
+                apply(at, [*outer, column.iv], lane_count)
+            if not multiple(row, lane_count):
+                with k.if_(start + run * lane_count > row // lane_count * lane_count):
+                    for lo, hi, fewer in tail(row, lane_count):
                         with k.for_(lo, hi, fewer) as column:
                             apply(at, [*outer, column.iv], fewer)
     names = tuple(f"in{i + 1}" for i in range(len(sources)))
     return Steps([Step(name, k.finish(), (*names, "target"), *geometry(prod(shared), local))], [])
 
 
-def _any_order(node: Node, dtype: str, caps: Any) -> bool:
+def any_order(node: Node, dtype: str, caps: Any) -> bool:
     """Whether updates may be made as they come. ordered: under torch.use_deterministic_algorithms."""
     kind, reduce = BY_NAME[dtype].kind, node.attrs["reduce"]
     if reduce not in COMBINE or kind == "b" or (BY_NAME[dtype].bytes == 8 and not caps.has_i64_atomics):
@@ -235,32 +207,8 @@ def _atomically(
     return Steps([Step(name, k.finish(), (*names, "target"), *geometry(count, local))], [])
 
 
-def _filled(name: str, reduce: str, owners: int, target: Target, bits: int, caps: Any) -> Step:
-    """Results of the work items' own, before the first update."""
-    k, count, each = Builder(f"{name}_fill", bits), owners * prod(target.shape), COMBINED[bool(caps.is_cpu)]
-    out, first = k.buffer(target.dtype), k.global_id(0) * each
-    with k.for_(first, k.map("minimum", first + each, count)) as loop:
-        k.store(out, loop.iv, k.const(identity(NAMES[reduce], target.dtype), registers(target.dtype)))
-    return Step(k.name, k.finish(), (0,), *geometry(-(-count // each), group_size(caps)))
-
-
-def _combined(name: str, reduce: str, owners: int, target: Target, bits: int, caps: Any) -> Step:
-    """Into the target, in the order of the updates."""
-    k, count, each = Builder(f"{name}_combine", bits), prod(target.shape), COMBINED[bool(caps.is_cpu)]
-    made, out, offset = k.buffer(target.dtype, readonly=True), k.buffer(target.dtype), k.arg("index")
-    first = k.global_id(0) * each
-    with k.for_(first, k.map("minimum", first + each, count)) as loop:
-        at = offset
-        for i, stride in zip(locate(loop.iv, target.shape), target.strides, strict=True):
-            at = at + i * stride
-        total = k.load(made, loop.iv)
-        for owner in range(1, owners):
-            total = k.map(COMBINE[reduce], total, k.load(made, loop.iv + owner * count))
-        _combine(k, reduce, out, at, total, target.dtype)
-    return Step(k.name, k.finish(), (0, "target"), *geometry(-(-count // each), group_size(caps)))
-
-
-def _combine(k: Builder, reduce: str, out: Any, at: V, value: V, dtype: str) -> None:
+def combine(k: Builder, reduce: str, out: Any, at: V, value: V, dtype: str) -> None:
+    """One update of an element, or of a vector of them."""
     if reduce != "set":
         old = k.load(out, at, value.width)
         value = k.map(COMBINE[reduce], old, value)

@@ -305,7 +305,7 @@ def test_scatter(reduce: str, shape: tuple[int, ...], size: int) -> None:
 @pytest.mark.parametrize("reduce", ["add", "mul", "amax", "amin"])
 @pytest.mark.parametrize("dtype", ["f32", "i64"])
 def test_many_updates_of_few_elements(reduce: str, dtype: str) -> None:
-    """Work items have results of their own, which are combined: two more launches. x lies across."""
+    """Work items have results of their own, which are combined: one more launch. x lies across."""
     data = floats(12, 20) if dtype == "f32" else integers(-3, 4, 12, 20)
     updates = np.abs(floats(5001)) ** 0.01 if dtype == "f32" else integers(1, 3, 5001)
 
@@ -316,7 +316,7 @@ def test_many_updates_of_few_elements(reduce: str, dtype: str) -> None:
         c.store(made, slot, (1, 20))
 
     plan = build(write).check()
-    assert len(plan.launches) == 3 and max(plan.pieces) >= 2 * 240 * data.itemsize
+    assert len(plan.launches) == 2 and max(plan.pieces) >= 2 * 240 * data.itemsize
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i64", "i32", "u8"])
@@ -353,15 +353,15 @@ def test_updates_are_made_in_order(dtype: str, updates: int, ordered: bool, any_
     assert any("memref.atomic_rmw" in kernel.mlir for kernel in plan.kernels) == any_order
 
 
-@pytest.mark.parametrize("columns, launches", [(2, 4), (48, 2)])
-def test_narrow_rows_are_not_shared_by_columns(columns: int, launches: int) -> None:
-    """A row of 64 bytes or more is: each work item then has lines of its own. One launch copies x."""
+@pytest.mark.parametrize("columns", [2, 48])
+def test_narrow_rows_are_not_shared_by_columns(columns: int) -> None:
+    """A row of 64 bytes or more is: each work item then has lines of its own, and another launch copies x."""
 
     def write(c: Case) -> None:
         rows = c.input(integers(0, 30, 5000))
         c.output(c.input(floats(30, columns)).index_put((rows,), c.input(floats(5000, columns)), "add"))
 
-    build(write).check(launches=launches)
+    build(write).check(launches=2)
 
 
 def test_random_bits_are_philox() -> None:
