@@ -149,8 +149,8 @@ class Lowering:
         if fn == "convert" and (param := _parameter(node.inputs[0])) is not None and out.dtype in _SCALARS:
             return self.program.scalar(param, out.dtype)
         args = tuple(self.value(v, index, guard) for v in node.inputs)
-        if fn == "exp" and out.dtype == "f32" and node.attrs.get("softmax"):
-            fn = "softmax_exp"
+        if out.dtype == "f32":
+            fn = next((special for (of, attr), special in _SPECIAL.items() if fn == of and attr in node.attrs), fn)
         if fn == "convert" and self.program.instrs[args[0]].dtype == out.dtype:
             return args[0]
         return self.program.map(fn, out.dtype, *args)
@@ -230,6 +230,8 @@ def _parameter(value: Value) -> int | None:
     return value.node.attrs["index"] if value.node.op == "param" else None
 
 
+# Functions of float32 that a node asks less of: by function and attribute.
+_SPECIAL = {("exp", "softmax"): "softmax_exp", ("erf", "beside_one"): "erf_beside_one"}
 _SCALARS = ("bool", "i32", "i64", "f32", "f64")
 _LEAVES = {
     "load": Lowering._load, "param": Lowering._param, "full": Lowering._full, "iota": Lowering._iota,

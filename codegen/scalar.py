@@ -157,7 +157,7 @@ CATALOGUE: dict[str, dict[str, Rule]] = {
     "fma": {"f": "math.fma"},
     "pow": {"f": "math.powf", "i": "func.call @ipow", "u": "func.call @upow"},
     **{fn: {"f": f"math.{fn}"} for fn in MATH},
-    **{fn: {"f": f"func.call @{fn}"} for fn in ("erf_inv", "lgamma", "digamma", "softmax_exp")},
+    **{fn: {"f": f"func.call @{fn}"} for fn in ("erf_inv", "lgamma", "digamma", "softmax_exp", "erf_beside_one")},
 }
 
 

@@ -76,9 +76,9 @@ TABLE = (
            "positions of the first `size` non-zeros, then -1"),
     CoreOp("rand_bits", "random", "(seed: i64[], offset: i64[]) {} -> u32[shape]",
            "Philox4x32-10: element i is lane i % 4 of counter offset + i // 4 under key seed"),
-    CoreOp("map", "elementwise", "(x...) {fn, to, softmax?} -> T",
+    CoreOp("map", "elementwise", "(x...) {fn, to, softmax?, beside_one?} -> T",
            "one scalar function; operands have the output's shape. softmax: exp of what is at most 0, or nan; results "
-           "below 2^-125 may be 0"),
+           "below 2^-125 may be 0. beside_one: erf to which 1 is added, so that its absolute error counts"),
 )  # fmt: skip
 BY_NAME = {op.name: op for op in TABLE}
 STRUCTURAL = tuple(op.name for op in TABLE if op.name != "map")

@@ -21,6 +21,11 @@ ERF: Coefficients = {
 ROOT_ERFC = (
     1.0054985, -0.3087858, -0.063425936, -0.05047935, 0.06612185, -0.022213398, 0.0032341972, -0.00017949642,
 )  # fmt: skip
+# 8 (1 - the eighth root of erfc x) / x - 1 on [0, 3.95], error 2^-27.8 in erf
+EIGHTH_ROOT = (
+    0.12837891280651093, 0.5570468306541443, 0.016692904755473137, -0.05267111957073212, -0.0015402940334752202,
+    0.004131259396672249, -0.0007193949422799051, 3.9372775063384324e-05,
+)  # fmt: skip
 # e^(x^2) erfc(x) (1 + 2 x) in (x - 2) / (x + 2) for 0.5 <= x <= 10.1, error 2^-29; in f64 to 27.3, 2^-54
 ERFC: Coefficients = {
     "f32": (
@@ -155,6 +160,19 @@ def erf(k: Builder, x: V) -> V:
     square = root * root
     large = fma(k, -square, square, 1.0)
     return copysign(k, k.select(size < 1.125, small, large), x)
+
+
+@define("erf_beside_one")
+def erf_beside_one(k: Builder, x: V) -> V:
+    """erf for 1 to be added, with an absolute error of 2^-23.2: one polynomial, for eight times 1 less the eighth root
+    of erfc. u = n (1 - p) gives n/2 (1 - p^2) = u - u^2 / 2n, which loses nothing where u is small. GELU by it has 1.9
+    ulp where it is not negative, as with erf (eager 5.1); `norm_block` 1.87 -> 1.74 ms (Zen 4)."""
+    size = k.map("abs", x)
+    size = k.select(size > 3.95, 3.95, size)
+    u = fma(k, size, polynomial(k, size, EIGHTH_ROOT), size)
+    for n in (8, 4, 2):
+        u = fma(k, u * (-0.5 / n), u, u)
+    return copysign(k, u, x)
 
 
 @define("erf", "f64")

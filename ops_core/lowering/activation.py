@@ -83,7 +83,7 @@ def _tanh_cdf(x: Arr) -> Arr:
 def _gelu(self, approximate="none"):
     if approximate == "tanh":
         return self * _tanh_cdf(self)
-    return 0.5 * self * (1.0 + A.map_("erf", self * SQRT_HALF))
+    return 0.5 * self * (1.0 + A.map_("erf", self * SQRT_HALF, beside_one=True))
 
 
 @pointwise("gelu_backward", operands=GRAD)
@@ -93,7 +93,7 @@ def _gelu_backward(grad_output, self, approximate="none"):
         cdf = _tanh_cdf(x)
         slope = 2.0 * SQRT_2_OVER_PI * (1.0 + 0.134145 * x * x)
         return grad_output * (cdf + x * (cdf * (1.0 - cdf) * slope))
-    cdf = 0.5 * (1.0 + A.map_("erf", x * SQRT_HALF))
+    cdf = 0.5 * (1.0 + A.map_("erf", x * SQRT_HALF, beside_one=True))
     return grad_output * (cdf + x * (INV_SQRT_2PI * A.map_("exp", -0.5 * x * x)))
 
 

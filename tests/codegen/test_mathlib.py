@@ -260,6 +260,19 @@ def test_special_values(place: str, dtype: type) -> None:
 
 @pytest.mark.parametrize("width", [1, 8])
 @pytest.mark.parametrize("place", PLACES)
+def test_erf_beside_one(place: str, width: int) -> None:
+    """An absolute error of a GELU's: 1 is added, so that half of float32's last bit of 1 is lost anyway."""
+    x = np.concatenate([np.linspace(-5, 5, QUICK), np.geomspace(1e-30, 100, QUICK)]).astype(np.float32)
+    exact = torch.erf(torch.from_numpy(x.astype(np.float64))).numpy()
+    got = apply(place, "erf_beside_one", x, width=width)
+    assert np.abs(got - exact).max() <= 2.0**-23.2 and np.array_equal(np.signbit(got), np.signbit(x))
+    ends = np.array([INF, -INF, 0.0, -0.0, 4, -4, 1e30, -3e38], np.float32)
+    assert apply(place, "erf_beside_one", ends, width=width).tolist() == [1, -1, 0, 0, 1, -1, 1, -1]
+    assert np.isnan(apply(place, "erf_beside_one", np.full(8, NAN, np.float32), width=width)).all()
+
+
+@pytest.mark.parametrize("width", [1, 8])
+@pytest.mark.parametrize("place", PLACES)
 def test_exponentials_of_a_softmax(place: str, width: int) -> None:
     """as good as exp from -87 to 0; 0 below, NaN for any NaN"""
     x = -np.concatenate([np.linspace(0, 87, QUICK), np.geomspace(1e-30, 1, QUICK)]).astype(np.float32)
