@@ -42,14 +42,15 @@ def in_parts(graph: Graph, caps: Any) -> Graph:
     sets = _Sets(graph, chosen)
     out, env, made = Graph(origin=graph.origin), dict[Value, Value](), dict[Node, Arr]()
     for node in graph.nodes:
-        out.origin = node.origin
         if node in sets.members:
             for early in sets.early[node]:
                 if early.outputs[0] not in env:
                     copy_node(out, early, env)
+            out.origin = node.origin
             with building(out):
                 made |= _partial(sets.members[node], env, caps)
         if node in made:
+            out.origin = node.origin
             with building(out):
                 x = _combined(Arr(env[node.inputs[0]]), node.attrs["reduce"], made[node])
             env[node.outputs[0]] = x.v
