@@ -13,7 +13,7 @@ from functools import reduce
 from math import prod
 from typing import Any
 
-from codegen.kernels.scatter import COMBINE, LINE_BYTES, NAMES, OWNERS_PER_UNIT, any_order, lanes
+from codegen.kernels.scatter import COMBINE, LINE_BYTES, NAMES, OWNERS_PER_UNIT, any_order, lanes, vector
 from ops_core.array import Arr, building, emit, map_, positions
 from ops_core.composites import copy_node
 from ops_core.dtypes import BY_NAME
@@ -188,10 +188,8 @@ def _partial(members: Sequence[_Updates], env: dict[Value, Value], caps: Any) ->
 
 def _row(members: Sequence[_Updates], caps: Any) -> int:
     """Elements of a row of all members: one vector of a CPU's, where it is no more."""
-    size = sum(prod(u.rest) for u in members)
-    if not caps.is_cpu or usual(size) > lanes((LINE_BYTES,), members[0].node.outputs[0].dtype, caps):
-        return size
-    return 1 << (tied(size) - 1).bit_length()
+    size, most = sum(prod(u.rest) for u in members), vector(members[0].node.outputs[0].dtype, caps)
+    return size if usual(size) > most else 1 << (tied(size) - 1).bit_length()
 
 
 def _combined(x: Arr, how: str, parts: Arr) -> Arr:

@@ -130,15 +130,18 @@ def _are_rows(indexed: int | None, rest: tuple[int, ...], target: Target, caps: 
     return bool(caps.is_cpu and indexed is not None and rest and target.strides[-1] == 1)
 
 
+def vector(dtype: str, caps: Any) -> int:
+    """Elements of a CPU's vector; halves are computed with in 32 bits."""
+    return int(caps.vector_bytes // max(4, BY_NAME[dtype].bytes)) if caps.is_cpu else 1
+
+
 def lanes(rest: tuple[int, ...], dtype: str, caps: Any, whole: bool = True) -> int:
-    """Elements of a vector of a row's; halves are computed with in 32 bits. whole: a row has no others. Rows of two at
-    once: 200,000 x 2 into 100,000 x 2 519 -> 321 us (Zen 5)."""
-    if not rest or not caps.is_cpu:
-        return 1
-    width = int(caps.vector_bytes // max(4, BY_NAME[dtype].bytes))
-    while (whole and rest[-1] % width) or width > usual(rest[-1]):
+    """Elements of a row that are updated at a time. whole: a row has no others. Rows of two at once: 200,000 x 2 into
+    100,000 x 2 519 -> 321 us (Zen 5)."""
+    width = vector(dtype, caps) if rest else 1
+    while width > 1 and ((whole and rest[-1] % width) or width > usual(rest[-1])):
         width //= 2
-    return max(width, 1)
+    return width
 
 
 def _by_rows(

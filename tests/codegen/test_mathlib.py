@@ -332,17 +332,21 @@ def test_powers_in_vectors_of_any_mixture(fn: str, place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("width", [1, 8])
-def test_remainders_are_exact(place: str, width: int) -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainders_are_exact(dtype: type, place: str, width: int) -> None:
     """Numbers of all sizes, neighbours of multiples, and what is no number: all of C's bits."""
     rng = np.random.default_rng(0)
-    y = rng.integers(0, 2**32, QUICK, dtype=np.uint32).view(np.float32)
+    bits = np.uint32 if dtype is np.float32 else np.uint64
+    y = rng.integers(0, np.iinfo(bits).max, QUICK, dtype=bits).view(dtype)
     with np.errstate(all="ignore"):
-        near = (y * rng.integers(-40, 40, QUICK)).astype(np.float32)
-        far = (y * rng.normal(size=QUICK) * 1e5).astype(np.float32)
-        x = np.choose(rng.integers(4, size=QUICK), [near, np.nextafter(near, 0), far, y[::-1]])
-        edges = np.array([0.0, -0.0, 1, -3, INF, -INF, NAN, 1e-45, -1e-40, 3e38, 2.0**22, 2.0**24 + 2], np.float32)
+        near = (y * rng.integers(-40, 40, QUICK)).astype(dtype)
+        far = (y * rng.normal(size=QUICK) * 1e5).astype(dtype)
+        x = np.choose(rng.integers(4, size=QUICK), [near, np.nextafter(near, dtype(0)), far, y[::-1]])
+        tiny, huge = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+        powers = 2.0 ** np.array([22, 51, 126, 127, -126])
+        edges = np.array([0, -0.0, 1, -3, INF, -INF, NAN, tiny, -99 * tiny, huge, 2.0**24 + 2, *powers], dtype)
         x[: edges.size**2], y[: edges.size**2] = np.repeat(edges, edges.size), np.tile(edges, edges.size)
-        exact = np.fmod(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+        exact = np.fmod(x, y) if dtype is np.float64 else np.fmod(x.astype(float), y.astype(float)).astype(dtype)
     got = apply(place, "fmod", x, y, width=width)
-    different = (got.view(np.uint32) != exact.view(np.uint32)) & ~(np.isnan(got) & np.isnan(exact))
+    different = (got.view(bits) != exact.view(bits)) & ~(np.isnan(got) & np.isnan(exact))
     assert not different.any(), (x[different][:3], y[different][:3], got[different][:3], exact[different][:3])
