@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
-from codegen.composites import GROUPED
+from codegen.costly import costly_operands
 from codegen.groups import (
     CONTRACTIONS,
     DENSE,
     IN_PLACE,
     INLINE,
-    KEPT_TERMS,
     LEAVES,
     MAX_BUFFERS,
     MAX_ROW,
@@ -576,30 +575,9 @@ class Fusion:
         self.copies[value] = copy.outputs[0]
 
     def _keep_costly(self, anchor: Node) -> None:
-        """Put operands into memory that would be looked up, or put together, anew for each of many terms. Those of a
-        sort, where they are drawn one by one: randperm of a million 9.9 -> 7 ms; parts and look-ups gain nothing."""
-        costly = ("rand_bits",) if anchor.op == "sort" else ("cat", "pad", "gather", "index")
-        if anchor.op in GROUPED:
-            costly = (*costly, "map")
-        elif anchor.op.startswith(PREFIX):  # a cache that grew by `cat` is in memory once it is stored
-            costly = ("pad",)
-        terms = [KEPT_TERMS] * len(anchor.inputs)
-        if anchor.op == "matmul":
-            terms = list(anchor.outputs[0].shape[:-3:-1])  # an element of A is in as many terms as there are columns
-        for operand, again in zip(anchor.inputs, terms, strict=True):
-            value = operand
-            while value.node.op in VIEWS:
-                value = value.node.inputs[0]
-            if usual(again) < KEPT_TERMS or value in self.copies or not self._costly(value, costly):
-                continue
+        """Put operands into memory that would be computed anew for each of many terms."""
+        for value in costly_operands(anchor, self.copies, self.inlined):
             if value in self.inlined:
                 del self.inlined[value]
             elif value.node.op in INLINE:
                 self._copy(value, anchor.origin)
-
-    def _costly(self, value: Value, ops: tuple[str, ...]) -> bool:
-        """Whether one of these ops is computed for each element that is read."""
-        if value.node.op in ops:
-            return True
-        inside = value.node.op in INLINE or value in self.inlined
-        return inside and value not in self.copies and any(self._costly(v, ops) for v in value.node.inputs)

@@ -27,10 +27,6 @@ IN_PLACE = UPDATES | DENSE
 RECOMPUTE_WEIGHT = 6
 # One number for the whole kernel is computed once per work item, so longer chains pay too. benchmarks: optimizer step.
 SCALAR_RECOMPUTE_WEIGHT = 24
-# An operand of a contraction that is put together of parts, or looked up, is kept where each element is part of this
-# many terms; one row of queries reads a cache that grew by a token where it lies. benchmarks: recommender training, 9 x
-# 32 by 32 x 9 of nine parts: a step 0.6x -> 2.1x of eager.
-KEPT_TERMS = 4
 # Operations per kernel: compile time of OpenCL compilers grows faster than linearly, and registers run out.
 MAX_WEIGHT = 400
 # Buffers per kernel; devices give fewer through `max_kernel_args`. Each buffer may bring an offset argument.
