@@ -23,11 +23,12 @@ def whole(*shape: int) -> np.ndarray:
 
 
 def cells(c: Case, count: int = UPDATES) -> Arr:
-    """Where to, as PyTorch's ops have it: held within the result."""
+    """Where to."""
     return c.input(RANDOM.integers(0, CELLS, count))
 
 
 def held(x: Arr) -> Arr:
+    """Within the result, as PyTorch's ops have it: each has nodes of its own for that."""
     return map_("minimum", map_("maximum", x, 0), CELLS - 1)
 
 
