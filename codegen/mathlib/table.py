@@ -58,6 +58,17 @@ def polynomial(k: Builder, x: V, coefficients: tuple[float, ...]) -> V:
     return result
 
 
+def polynomial_of_pairs(k: Builder, x: V, square: V, coefficients: tuple[float, ...]) -> V:
+    """`polynomial`, given x^2, as one in x^2 of c + c' x: as many operations, of which half as many wait for another."""
+    even, odd = coefficients[::2], coefficients[1::2]
+    terms: list[Operand] = [fma(k, x, high, low) for low, high in zip(even, odd, strict=False)]
+    terms += even[len(odd) :]
+    result = terms[-1]
+    for term in terms[-2::-1]:
+        result = fma(k, square, result, term)
+    return result
+
+
 def nearest(k: Builder, x: V, factor: float) -> tuple[V, V]:
     """The integer nearest to x * factor as a float and as an integer. A NaN gives a NaN and any integer.
 
