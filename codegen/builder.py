@@ -17,18 +17,23 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from codegen import scalar
+from codegen.turns import by_turns
 from codegen.values import AXES, HALVES, Buf, Loop, Operand, V, literal, memory_type, mlir_type, type_suffix
 from ops_core.dtypes import BY_NAME
 from ops_core.sizes import Traced
 
 __all__ = ["HALVES", "Buf", "Builder", "Loop", "Operand", "V", "memory_type", "mlir_type"]
+
+
+Result = TypeVar("Result")
+Expansions = Mapping[tuple[str, str], Callable[..., V]]
 
 
 class Mlir(str):
@@ -53,6 +58,7 @@ class Builder:
         self._constants: dict[tuple[str, str], str] = {}
         self._sizes: dict[tuple[str, str], tuple[int | float, str]] = {}  # that vary -> the number and its argument
         self._called: dict[str, str] = {}
+        self._expansions: Expansions = {}
         self._lines: list[str] = []
         self._depth = 1
         self._count = 0
@@ -222,6 +228,8 @@ class Builder:
     def emit(self, op: str, *values: V) -> V:
         """One MLIR operation whose operands all have the type of the first."""
         first = values[0]
+        if expansion := self._expansions.get((op.removeprefix("func.call @").removeprefix("math."), first.dtype)):
+            return expansion(self, *values)
         type = mlir_type(first.dtype, first.width)
         names = ", ".join(v.name for v in values)
         if op.startswith("func.call"):
@@ -406,6 +414,20 @@ class Builder:
             return [self.select(cond, a, b) for a, b in zip(rare(), usual, strict=True)]
 
         return self.either(self.any(cond), chosen, lambda: usual)
+
+    def in_lockstep(self, bodies: Sequence[Callable[[], Result]], expansions: Expansions) -> list[Result]:
+        """What independent bodies give, their statements by turns, so that chains of them do not each wait alone.
+
+        expansions: library functions that are written out in place, since a call is one statement.
+        """
+        start, results, parts, self._expansions = len(self._lines), [], [], expansions
+        for body in bodies:
+            results.append(body())
+            parts.append(self._lines[start:])
+            del self._lines[start:]
+        self._expansions = {}
+        self._lines += by_turns(parts, "  " * self._depth)
+        return results
 
     def finish(self) -> Mlir:
         """The text of a module that holds the kernel as one `gpu.func`, for `codegen.printer.print_kernel`."""

@@ -7,11 +7,13 @@ several sets (the tensors of an optimizer) each work-group finds the set that it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from codegen.builder import Buf, Builder, V
-from codegen.emit import Arguments, Emitter, declare
+from codegen.emit import Arguments, Emitter, declare, needs
 from codegen.index import Var, variable
+from codegen.kernels import kept, lockstep
 from codegen.loops import Program
 from codegen.nesting import arrange, element_bytes
 from ops_core.sizes import deferred
@@ -81,17 +83,20 @@ class Flat:
         width = (caps.vector_bytes if cpu else GPU_VECTOR_BYTES) // element_bytes(program, ANY)
         lo = (group - first) * chunk
         hi = k.map("minimum", lo + chunk, length)
-        whole = lo + (hi - lo) // width * width
-        self._loop(k, emitter, lo, whole, width, items)
-        self._loop(k, emitter, whole, hi, 1, items)
+        ops = [kept.ops(program.instrs[id], ANY, width) for id in needs(program, [s.value for s in program.stores])]
+        for lanes, count in dict.fromkeys([(width, lockstep.count(ops, caps)), (width, 1), (1, 1)]):
+            block = lanes * count
+            end = lo + (hi - lo) // block * block if block > 1 else hi
+            self._loop(k, emitter, lo, end, lanes, count, items)
+            lo = end
         return k.finish()
 
-    def _loop(self, k: Builder, emitter: Emitter, lo: V, hi: V, width: int, items: int) -> None:
+    def _loop(self, k: Builder, emitter: Emitter, lo: V, hi: V, width: int, count: int, items: int) -> None:
         start = lo + k.local_id(0) * width if items > 1 else lo
         emitter.width = width
-        with k.for_(start, hi, width * items) as loop, emitter.scope():
+        with k.for_(start, hi, width * count * items) as loop, emitter.scope():
             emitter.env[ANY] = loop.iv
-            emitter.store_all(self.program.stores)
+            lockstep.vectors(emitter, ANY, width, [partial(emitter.store_all, self.program.stores)] * count)
 
 
 def set_count(members: int, program: Program, shared: tuple[bool, ...], caps: Any) -> int:

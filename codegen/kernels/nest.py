@@ -17,7 +17,7 @@ from typing import Any
 from codegen.builder import Buf, Builder, V
 from codegen.emit import Emitter, needs, operands
 from codegen.index import Var
-from codegen.kernels import kept, lanes_of_rows, reduction, walk
+from codegen.kernels import kept, lanes_of_rows, lockstep, reduction, walk
 from codegen.kernels.kept import Kept
 from codegen.kernels.rows import locate
 from codegen.kernels.walk import Phase, accumulators, tail
@@ -176,8 +176,8 @@ class _Nest:
         for phase in self.phases:
             read = {value.id for value in phase.reads}
             needed = [i for i in needs(program, self._roots(phase), read) if self.walks[i] and i not in read]
-            ops = sum(kept.ops(program.instrs[id], vector, self.width) for id in needed)
-            phase.vectors = walk.vectors(program, phase, ops, usual(vector.size) // self.width)
+            ops = [kept.ops(program.instrs[id], vector, self.width) for id in needed]
+            phase.vectors = walk.vectors(program, phase, ops, usual(vector.size) // self.width, caps)
         row = usual(prod(v.size for v in self.nest.reduced)) * element_bytes(program, vector)
         if self.nest.parallel and walk.AHEAD <= row <= caps.cache_bytes // 2:
             first = needs(program, self._roots(self.phases[0]))
@@ -422,7 +422,7 @@ class _Nest:
             for n, (lo, hi, width) in enumerate([whole, *tail(size, self.width, block)]):
                 start, count = self._start(reductions, width), 1 if n else phase.vectors
                 each = visit if n or not phase.ahead else partial(self._asking, visit, phase.ahead, following)
-                step = partial(self._side_by_side, each, width, len(start)) if count > 1 else each
+                step = partial(self._side_by_side, each, width, count) if count > 1 else each
                 part = self._loop(list(nest.reduced), step, start * count, width, (lo, hi), width * count)
                 parts = [part[i * len(start) : (i + 1) * len(start)] for i in range(count)]
                 while len(parts) > 1:
@@ -442,16 +442,12 @@ class _Nest:
         env[row] = here
         return visit(acc)
 
-    def _side_by_side(self, visit: Callable[[list[V]], list[V]], width: int, each: int, acc: list[V]) -> list[V]:
-        """A visit to each of some vectors that follow each other in a row; `each` accumulators for each of them."""
+    def _side_by_side(self, visit: Callable[[list[V]], list[V]], width: int, count: int, acc: list[V]) -> list[V]:
+        """A visit to each of `count` vectors that follow each other in a row, with accumulators of its own."""
         assert self.nest.vector
-        env, result, first = self.emitter.env, [], self.emitter.env[self.nest.vector]
-        for n in range(len(acc) // each):
-            env[self.nest.vector] = first + n * width
-            with self.emitter.scope():
-                result += visit(acc[n * each : (n + 1) * each])
-        env[self.nest.vector] = first
-        return result
+        each = len(acc) // count
+        visits = [partial(visit, acc[n * each : (n + 1) * each]) for n in range(count)]
+        return [v for values in lockstep.vectors(self.emitter, self.nest.vector, width, visits) for v in values]
 
     def _merged(self, reductions: list[Any], a: list[V], b: list[V]) -> list[V]:
         """The accumulators of different elements as one."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codegen.index import Var
+from codegen.kernels import lockstep
 from codegen.kernels.kept import Kept
 from codegen.loops import Instr, Program, Store
 from ops_core.sizes import multiple, varies
@@ -45,11 +46,14 @@ def accumulators(reduction: Any) -> int:
     return 2 if reduction.fn.startswith("arg") else 1
 
 
-def vectors(program: Program, phase: Phase, ops: int, row: int) -> int:
-    """How many vectors one step takes. ops: of one vector; row: vectors in a row."""
+def vectors(program: Program, phase: Phase, ops: list[int], row: int, caps: Any) -> int:
+    """How many vectors one step takes. ops: of the instructions for one vector; row: vectors in a row."""
     each = sum(accumulators(program.reductions[r]) for r in phase.reductions)
     count = VECTORS if each else 1
-    while count > 1 and (ops * count > STEP_OPS or each * count > MAX_ACCUMULATORS or count > row):
+    while count > 1 and sum(ops) * count > STEP_OPS:
+        count //= 2
+    count = max(count, lockstep.count(ops, caps))
+    while count > 1 and (each * count > MAX_ACCUMULATORS or count > row):
         count //= 2
     return count
 

@@ -59,10 +59,10 @@ def polynomial(k: Builder, x: V, coefficients: tuple[float, ...]) -> V:
 
 
 def polynomial_of_pairs(k: Builder, x: V, square: V, coefficients: tuple[float, ...]) -> V:
-    """`polynomial`, given x^2, as one in x^2 of c + c' x: as many operations, of which half as many wait for another."""
+    """`polynomial`, given x^2, as one in x^2 of c + c' x: as many operations, of which half as many wait for others."""
     even, odd = coefficients[::2], coefficients[1::2]
-    terms: list[Operand] = [fma(k, x, high, low) for low, high in zip(even, odd, strict=False)]
-    terms += even[len(odd) :]
+    terms = [fma(k, x, high, low) for low, high in zip(even, odd, strict=False)]
+    terms += [k.const(c, x.dtype, x.width) for c in even[len(odd) :]]
     result = terms[-1]
     for term in terms[-2::-1]:
         result = fma(k, square, result, term)
