@@ -64,6 +64,7 @@ class _Nest:
         self.columns = self._columns(caps)
         in_rows = caps.is_cpu and along and not nest.reduced and not self.tiled
         self.run = vectors_each(nest, width, caps) if in_rows else 1
+        self.turns = min(self.run, self._turns(caps)) if in_rows else 1
         self.outer, self.rows = rows_each(nest, width, self.run, caps) if in_rows else (None, 1)
         self.items = prod(-(-v.size // self._block(v)) for v in nest.parallel)
         self.lanes = 1
@@ -110,6 +111,11 @@ class _Nest:
         ):
             columns //= 2
         return columns
+
+    def _turns(self, caps: Any) -> int:
+        """How many vectors along a row take turns."""
+        ops = [kept.ops(i, self.nest.vector, self.width) for i in self.program.instrs]
+        return lockstep.count(ops, caps)
 
     def kernel(self) -> Kernel:
         k = self.k
@@ -288,6 +294,12 @@ class _Nest:
         stop = end if multiple(size, block) else k.map("minimum", end, size // width * width)
         sure, bounds = self._sure(var)
         size_of = self.emitter.size
+        if self.turns > 1 and not sure:
+            several = start + (stop - start) // (width * self.turns) * (width * self.turns)
+            with k.for_(start, several, width * self.turns) as loop:
+                self.emitter.env[var], self.emitter.width = loop.iv, width
+                lockstep.vectors(self.emitter, var, width, [self._rows] * self.turns)
+            start = several
         with k.for_(start, stop, width) as loop:
             if sure:
                 tests = [t for lo, hi in bounds for t in (loop.iv >= size_of(lo), loop.iv <= size_of(hi - width))]
@@ -418,17 +430,20 @@ class _Nest:
                 row = nest.parallel[-1]
                 following = k.map("minimum", emitter.env[row] + 1, row.size - 1)
             acc = []
-            whole = 0, size // block * block, self.width
-            for n, (lo, hi, width) in enumerate([whole, *tail(size, self.width, block)]):
-                start, count = self._start(reductions, width), 1 if n else phase.vectors
+            begun: list[V] = []  # the accumulators of vectors that others of as many lanes follow
+            segments = [(0, size // block * block, self.width), *tail(size, self.width, block)]
+            for n, (lo, hi, width) in enumerate(segments):
+                start, count = begun or self._start(reductions, width), 1 if n else phase.vectors
                 each = visit if n or not phase.ahead else partial(self._asking, visit, phase.ahead, following)
                 step = partial(self._side_by_side, each, width, count) if count > 1 else each
                 part = self._loop(list(nest.reduced), step, start * count, width, (lo, hi), width * count)
                 parts = [part[i * len(start) : (i + 1) * len(start)] for i in range(count)]
                 while len(parts) > 1:
                     parts = [self._merged(reductions, a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-                part = _each(reductions, parts[0], lambda r, a: reduction.across(k, r.fn, a))
-                acc = self._merged(reductions, acc, part) if acc else part
+                (begun,) = parts
+                if [w for *_, w in segments[n + 1 : n + 2]] != [width]:
+                    part = _each(reductions, begun, lambda r, a: reduction.across(k, r.fn, a))
+                    acc, begun = self._merged(reductions, acc, part) if acc else part, []
             if self.lanes > 1:
                 acc = _each(reductions, acc, lambda r, a: reduction.across_group(k, r.fn, a, self.lanes))
         self._reduced(phase, acc)

@@ -30,8 +30,10 @@ def run(write: Callable[..., Any], x: np.ndarray, dtype: str, **caps: Any) -> tu
 
 
 def steps(mlir: str) -> list[int]:
-    """How many vectors each loop over a chunk takes in a step."""
-    return [mlir[at.start() :].partition("\n  }")[0].count("vector.store") for at in re.finditer(r"scf.for", mlir)]
+    """How many vectors each innermost loop writes in a step."""
+    loops = re.finditer(r"^( *)scf.for", mlir, re.MULTILINE)
+    bodies = [mlir[at.end() :].partition(f"\n{at[1]}}}")[0] for at in loops]
+    return [body.count("vector.store") for body in bodies if "scf.for" not in body]
 
 
 @pytest.mark.parametrize(("caps", "vectors"), [({}, 4), (SIXTEEN, 2), (ONE_VECTOR, 1)])
@@ -70,6 +72,26 @@ def test_the_bits_are_those_of_one_vector_at_a_time(fn: str, dtype: str) -> None
         got, _ = run(lambda x: map_(fn, x) * 2, x, dtype)
         want, _ = run(lambda x: map_(fn, x) * 2, x, dtype, **ONE_VECTOR)
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("length", [64, 100, 1023, 5000])
+@pytest.mark.parametrize("fn", ["exp", "tanh"])
+def test_so_are_they_in_rows_that_share_a_number(fn: str, length: int) -> None:
+    def write(x: Arr) -> Arr:
+        return map_(fn, x * x.slice(1, 0, 1, 1).expand(*x.shape))
+
+    x = rows(40, length)
+    got, mlir = run(write, x, "f32")
+    want, _ = run(write, x, "f32", **ONE_VECTOR)
+    assert max(steps(mlir)) == 4
+    np.testing.assert_array_equal(got, want)
+
+
+def test_vectors_that_follow_a_walks_steps_add_to_the_same_sums() -> None:
+    """130 = 2 x 64 + 2: no lanes are combined between"""
+    _, mlir = run(lambda x: softmax(x, 1), rows(5, 160), "f32")
+    _, whole = run(lambda x: softmax(x, 1), rows(5, 128), "f32")
+    assert mlir.count("vector.shuffle") == whole.count("vector.shuffle")
 
 
 def log_softmax_gradient(x: Arr, axis: int) -> Arr:
