@@ -23,6 +23,7 @@ from codegen.kernels.contraction import Load, Operand, Output, Runs, Store, Term
 from codegen.kernels.matmul import MatmulSpec, matmul
 from codegen.kernels.step import Step, Steps
 from ops_core.dtypes import BY_NAME
+from ops_core.sizes import multiple
 
 Index = Sequence[V | int]
 
@@ -259,10 +260,15 @@ def correlate(
     groups, images = spec.groups, spec.x.shape[0]
     dense = place(outputs) == outputs and spec.out.contiguous
 
+    runs: Runs | None
     if not caps.is_cpu:
         strides, span = tuple(prod(outputs[d + 1 :]) for d in range(len(axes))), prod(outputs)
         b = Operand(lambda k: from_input(k, spec, axes, channels), spec.acc, None, flops=spec.x.flops)
         runs = Runs(span, span, 1)
+    elif taps and multiple(outputs[-1], caps.vector_bytes // BY_NAME[spec.acc].bytes):
+        strides, span = tuple(prod(outputs[d + 1 :]) for d in range(len(axes))), prod(outputs)
+        b = Operand(lambda k: from_planes(k, spec, layout, channels, outputs), spec.acc, 1)
+        runs = None if dense else Runs(span, span, 1)
     elif taps:
         strides, span = layout.strides, layout.span
         b = Operand(lambda k: from_planes(k, spec, layout, channels), spec.acc, 1)
@@ -320,12 +326,16 @@ def planes_bytes(x: Tensor, layout: Planes, spec: ConvSpec) -> int:
     return x.shape[0] * x.shape[1] * layout.size * BY_NAME[spec.acc].bytes
 
 
-def from_planes(k: Builder, spec: ConvSpec, layout: Planes, channels: int) -> Load:
-    """B of the forward product: (c, t) x output number, read from the planes."""
+def from_planes(k: Builder, spec: ConvSpec, layout: Planes, channels: int, outputs: Sequence[int] = ()) -> Load:
+    """B of the forward product: (c, t) x output number, read from the planes.
+
+    outputs: their sizes where they are numbered without the planes' padding."""
     buffer = k.buffer(spec.acc, readonly=True)
 
     def load(z: V, p: Term, j: V, width: int = 1) -> V:
         channel, tap = channel_and_tap(p, [a.taps for a in layout.axes])
+        if outputs:
+            j = sum((u * s for u, s in zip(unravel(j, outputs), layout.strides, strict=True)), k.const(0, "index"))
         return k.load(buffer, (z * channels + channel) * layout.size + j + layout.tap(tap), width)
 
     return load

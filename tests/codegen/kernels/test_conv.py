@@ -1,5 +1,7 @@
 """Convolutions against float64 torch: forward, transposed and as a weight gradient, in 1 to 3 dims."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -43,6 +45,12 @@ FORWARD = [
     ((1, 2, 7, 6, 8), (3, 2, 3, 3, 3), 2, 1, 1, 1),
     ((1, 1, 20, 20), (2, 1, 4, 4), 4, 0, 1, 1),
     ((1, 2, 16, 32), (3, 2, 3, 3), 1, 1, 1, 1),
+    # whole vectors in a row of the output: numbered without padding
+    ((3, 3, 5, 16), (9, 3, 3, 3), 1, 1, 1, 1),
+    ((2, 4, 9, 33), (6, 2, 3, 2), 1, (1, 0), 1, 2),
+    ((2, 3, 7, 35), (8, 3, 3, 5), 2, (1, 0), 1, 1),
+    ((1, 2, 48), (3, 2, 1), 1, 0, 1, 1),
+    ((1, 2, 3, 4, 16), (3, 2, 3, 1, 3), 1, (1, 0, 1), 1, 1),
 ]
 
 
@@ -73,6 +81,8 @@ TRANSPOSED = [
     ((1, 4, 9), (4, 3, 4), 3, 1, 2, 2, 1),
     ((1, 2, 4, 5, 6), (2, 3, 3, 3, 3), 2, 1, 1, 1, 1),
     ((2, 4, 5, 6, 7), (4, 3, 3, 3, 3), 2, 0, 1, 2, 1),
+    ((2, 3, 5, 16), (3, 5, 3, 3), 1, 1, 0, 1, 1),
+    ((2, 3, 5, 16), (3, 5, 4, 4), 2, 1, 0, 1, 1),
 ]
 
 
@@ -129,3 +139,10 @@ def test_the_epilogue_is_applied_to_each_element():
     exact = F.conv2d(torch.from_numpy(x), torch.from_numpy(w), padding=1).numpy()
     got = run(x, w, exact.shape, CPU, lambda v: v * 2.0 + 1.0, stride=(1, 1), padding=(1, 1), dilation=(1, 1))
     np.testing.assert_array_equal(got, exact * 2 + 1)
+
+
+def test_rows_of_whole_vectors_have_no_padding_in_between():
+    """32 columns are two vectors of the product, which it writes as they are; 34 with their padding would be three."""
+    spec = ConvSpec(tensor((1, 3, 8, 32)), tensor((8, 3, 3, 3)), tensor((1, 8, 8, 32), False), (1, 1), (1, 1), (1, 1))
+    *_, product = convolution("conv", spec, CPU).steps
+    assert not re.search(r"memref\.store .*%a2", product.mlir)  # no element is written alone
