@@ -25,21 +25,14 @@ from typing import Any, TypeVar
 
 from codegen import scalar
 from codegen.turns import by_turns
-from codegen.values import AXES, HALVES, Buf, Loop, Operand, V, literal, memory_type, mlir_type, type_suffix
+from codegen.values import AXES, HALVES, Buf, Loop, Mlir, Operand, V, literal, memory_type, mlir_type, type_suffix
 from ops_core.dtypes import BY_NAME
 from ops_core.sizes import Traced
 
 __all__ = ["HALVES", "Buf", "Builder", "Loop", "Operand", "V", "memory_type", "mlir_type"]
 
-
 Result = TypeVar("Result")
 Expansions = Mapping[tuple[str, str], Callable[..., V]]
-
-
-class Mlir(str):
-    """The text of a kernel. sizes: the numbers that are its last arguments, and the dtype of each."""
-
-    sizes: tuple[tuple[int | float, str], ...] = ()
 
 
 class Builder:

@@ -17,6 +17,12 @@ AXES = "xyz"
 SPACES = {"global": "", "workgroup": ", #gpu.address_space<workgroup>", "private": ", #gpu.address_space<private>"}
 
 
+class Mlir(str):
+    """The text of a kernel. sizes: the numbers that are its last arguments, and the dtype of each."""
+
+    sizes: tuple[tuple[int | float, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Buf:
     """Memory: a kernel argument, work-group memory or private memory. `size` is None where the caller decides."""

@@ -3,7 +3,8 @@
 On a CPU the input is first spread into planes with its padding, one plane for each phase of the stride. In such a
 plane the elements that one kernel tap meets lie at a fixed distance from those of another, so with outputs numbered
 along the padded width every load of the product is a plain vector load. The numbers that fall into the padding are
-computed and not stored. On a GPU the product gathers from the input itself.
+computed and not stored; where a row of outputs is whole vectors there are none. On a GPU the product gathers from the
+input itself.
 
     forward          w[o, (c, t)]  x  x[(c, t), u]         for each image
     transposed       the same for each phase of the output, with the taps that meet it, last tap first
@@ -260,13 +261,12 @@ def correlate(
     groups, images = spec.groups, spec.x.shape[0]
     dense = place(outputs) == outputs and spec.out.contiguous
 
+    strides, span = tuple(prod(outputs[d + 1 :]) for d in range(len(axes))), prod(outputs)
     runs: Runs | None
     if not caps.is_cpu:
-        strides, span = tuple(prod(outputs[d + 1 :]) for d in range(len(axes))), prod(outputs)
         b = Operand(lambda k: from_input(k, spec, axes, channels), spec.acc, None, flops=spec.x.flops)
         runs = Runs(span, span, 1)
     elif taps and multiple(outputs[-1], caps.vector_bytes // BY_NAME[spec.acc].bytes):
-        strides, span = tuple(prod(outputs[d + 1 :]) for d in range(len(axes))), prod(outputs)
         b = Operand(lambda k: from_planes(k, spec, layout, channels, outputs), spec.acc, 1)
         runs = None if dense else Runs(span, span, 1)
     elif taps:

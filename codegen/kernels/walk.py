@@ -16,8 +16,9 @@ from ops_core.sizes import multiple, varies
 MAX_ACCUMULATORS = 8
 # Vectors of a row that one step of a walk takes, each with accumulators of its own: a sum waits for the one before it
 # (4 cycles, a maximum 8), so that a walk of few operations waits more than it computes; one step has so many operations
-# at most. Only where the row is walked again: one walk alone waits for memory (row sums and maxima 0.49 ms with 1, 0.51
-# with 4). benchmarks: layer norm of (4096, 1024) 1.11 ms with 1, 1.04 with 2, 1.03 with 4; softmax 1.19, 1.12, 1.13.
+# at most, or as `codegen.kernels.lockstep` says of functions. Only where the row is walked again: one walk alone waits
+# for memory (row sums and maxima 0.49 ms with 1, 0.51 with 4). benchmarks: layer norm of (4096, 1024) 1.11 ms with 1,
+# 1.04 with 2, 1.03 with 4; softmax 1.19, 1.12, 1.13.
 VECTORS, STEP_OPS = 4, 32
 # Bytes of a row, walked more than once, from which on its last walk asks for the next row: a core's own guesses end
 # with the page. benchmarks: layer norm of (4096, 1024) 1.01 -> 0.86 ms, (16384, 256) 0.96 -> 0.90, (64, 65536) 1.12 ->

@@ -68,9 +68,9 @@ def test_bound_where_every_float_has_its_worst(place: str) -> None:
     """What the slow test below found, and that tan and acosh had 2.25 and 2.15 ulp at theirs."""
     found = {
         "log": 1.3335577, "log2": 1.3359534, "log10": 1.3334974, "log1p": 0.33365056, "cosh": 4.5446525,
-        "sinh": 1.4182405, "tanh": 0.60010159, "asinh": 0.51813507, "acosh": 1.0291108, "atanh": 0.68949848,
+        "sinh": 1.4182405, "tanh": 0.51745725, "asinh": 0.51813507, "acosh": 1.0291108, "atanh": 0.68949848,
         "sin": 2.7946780e26, "cos": 1946879232.0, "tan": 56422.219, "asin": 0.52947426, "acos": -0.50808283,
-        "atan": 1.1204195,
+        "atan": 1.1204195, "expm1": 0.39623004,
     }  # fmt: skip
     for fn, at in found.items():
         x = np.full(16, at, np.float32)
