@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from codegen import linalg
 from codegen.builder import Builder, V
 from codegen.emit import declare, registers
+from codegen.kernels import lockstep
 from codegen.kernels.blocks import access, lanes
-from codegen.kernels.contraction import Operand, Output, Term
+from codegen.kernels.contraction import Operand, Output, Store, Term
 from codegen.kernels.conv import ConvSpec, Tensor, convolution
 from codegen.kernels.matmul import MatmulSpec, Tile, rivals, transposed
 from codegen.kernels.matmul import matmul as matmul_kernels
@@ -24,6 +25,7 @@ from codegen.kernels.scatter import Target, index_put, nonzero, scatter
 from codegen.kernels.step import Steps
 from ops_core.dtypes import BY_NAME
 from ops_core.ir import Node
+from ops_core.sizes import usual
 
 
 class Factor(NamedTuple):
@@ -135,7 +137,7 @@ def _product(node: Node, sources: list[Source], sink: Sink, caps: Any) -> Matmul
     wide = any(p.wide for p in (*(s.program for s in sources), sink.program))
     a, b = (_operand(s, batch, caps, len(batch) + 1 - at) for at, s in enumerate(sources))
     acc = registers(node.outputs[0].dtype)
-    spec = MatmulSpec(prod(batch), m, n, depth, a, b, _output(sink, batch, caps), acc, 64 if wide else 32,
+    spec = MatmulSpec(prod(batch), m, n, depth, a, b, _output(sink, (*batch, m, n), caps), acc, 64 if wide else 32,
                       ("in0", "in1", "out"))  # fmt: skip
     return transposed(spec) if spec.out.contiguous == 0 else spec
 
@@ -184,18 +186,25 @@ def _operand(source: Source, batch: Sequence[int], caps: Any, along: int) -> Ope
                    in_runs.shape[along + 1] if in_runs else 1)  # fmt: skip
 
 
-def _output(sink: Sink, batch: Sequence[int], caps: Any) -> Output:
+def _output(sink: Sink, shape: Sequence[int], caps: Any) -> Output:
     """A matrix of each batch, as contraction templates write it."""
-    rank = len(batch)
+    batch, rank = shape[:-2], len(shape) - 2
     along = sink.contiguous((rank + 1, rank), access(caps))
+    rows = sink.rows(along, 2 * rank + 1 - along)
+    nbytes = usual(prod(shape)) * sum(BY_NAME[sink.program.buffers[place[0]].dtype].bytes for place in rows)
+    asks = nbytes > caps.cache_bytes  # else they are in a core's cache: 256^3 and less as fast without
+    turns = lockstep.count(sink.ops(along, access(caps)), caps)
 
-    def bind(k: Builder) -> Callable[..., None]:
+    def bind(k: Builder) -> Store:
         write = sink.bind(k)
 
-        def store(z: V, i: V | int, j: V | int, acc: V, width: int = 1) -> None:
+        def put(z: V, i: V | int, j: V | int, acc: V, width: int = 1) -> None:
             write([*_located(k, z, batch), i, j], [acc], along if width > 1 else None)
 
-        return store
+        def ask(z: V, i: V, j: V) -> None:
+            write.ask([*_located(k, z, batch), i, j], rows)
+
+        return Store(put, ask if asks else None, turns)
 
     return Output(bind, along - rank, again=not any(s.in_place for s in sink.program.stores))
 

@@ -285,9 +285,8 @@ class Emitter:
             parts = [k.shuffle(a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
 
-    def prefetch(self, instr: Instr) -> None:
-        """Ask for the cache line where a load begins."""
-        buffer, offset, expr, *_ = instr.data
+    def prefetch(self, buffer: int, offset: int | None, expr: Expr) -> None:
+        """Ask for the cache line of an element."""
         self.k.prefetch(self._buffers[buffer], self.address(offset, expr))
 
     def _safe(self, guard: V | None, at: V) -> V:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.blocks import VARYING_LANES, at_most, by_registers, copy_block, lanes, store_row
+from codegen.kernels.contraction import Store
 from codegen.kernels.reduction import larger
 from codegen.kernels.step import Step, Steps
 from codegen.mathlib.exponential import EXP2
@@ -267,8 +268,8 @@ def attention(name: str, spec: AttentionSpec, caps: Any) -> Steps:
             def put(_: Any, i: V, j: V, value: V, width: int = 1) -> None:
                 write_out([*here, i, j], [value * share], 3 if width > 1 else None)
 
-            columns = 0, spec.value_depth
-            store_row(k, put, scratch["out"], at * spec.value_depth, i, here[0], k.const(0, "index"), columns, width)
+            line = scratch["out"], at * spec.value_depth, i, here[0], k.const(0, "index")
+            store_row(k, Store(put), *line, (0, spec.value_depth), width)
             if write_lse:
                 write_lse([*here, i], [k.select(total == 0.0, -math.inf, (k.map("log2", total) + top) * LN_2)])
     args = ("q", "k", "v", *(("bias",) if spec.bias else ()), "out", *(("lse",) if spec.lse else ()))

@@ -35,6 +35,7 @@ from codegen.kernels.attention import (
     tile_columns,
 )  # fmt: skip
 from codegen.kernels.blocks import at_most, by_registers, lanes, store_row
+from codegen.kernels.contraction import Store
 from codegen.kernels.step import Step, Steps
 from ops_core.sizes import deferred, multiple
 
@@ -200,7 +201,7 @@ def query_step(name: str, spec: AttentionSpec, gradients: Gradients, parts: int,
             write([*here, i, j], [value * spec.scale], 3 if width > 1 else None)
 
         zero = k.const(0, "index")
-        store_row(k, put, line, zero, query.iv, zero, zero, (0, spec.depth), width)
+        store_row(k, Store(put), line, zero, query.iv, zero, zero, (0, spec.depth), width)
     name_of_dq = gradients.names[Gradients._field_defaults["names"].index("dq")]
     return Step(name, k.finish(), (name_of_dq, 0), (ceil(spec.queries / QUERY_ROWS), spec.heads, spec.batch), (1, 1, 1))
 
@@ -294,4 +295,4 @@ def store_keys(
         mine = key >= number * keys.block + v.iv * keys.width
         with nullcontext() if multiple(keys.total, keys.block) else k.if_(mine):
             base = (v.iv * keys.width + lane.iv) * depth
-            store_row(k, put, buffer, base, key, zero, zero, (0, depth), width)
+            store_row(k, Store(put), buffer, base, key, zero, zero, (0, depth), width)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from codegen.builder import Buf, Builder, V
 from codegen.kernels.contraction import Load, Runs, Store
+from codegen.mathlib.table import FUNCTIONS
 from ops_core.sizes import multiple, varies
 
 T = TypeVar("T")
@@ -121,12 +123,24 @@ def store_row(
 ) -> None:
     """Store columns [lo, hi) of a row of a tile that lies in private memory from `base` on; its first column is j."""
     column, stop = columns
-    if (whole := (stop - column) // width) > 1:
-        with k.for_(column, column + whole * width, width, rolled=True) as loop:
-            store(batch, i, j + loop.iv, k.load(tile, base + loop.iv, width), width)
-        column += whole * width
+
+    def put(at: V | int, width: int) -> None:
+        store.put(batch, i, j + at, k.load(tile, base + at, width), width)
+
+    def by_turns(at: V | int) -> None:
+        k.in_lockstep([partial(put, at + n * width, width) for n in range(turns)], FUNCTIONS if turns > 1 else {})
+
+    whole = (stop - column) // width
+    turns = min(store.turns, max(whole, 1))
+    block = turns * width
+    if (blocks := whole // turns) > 1:
+        with k.for_(column, column + blocks * block, block, rolled=True) as loop:
+            by_turns(loop.iv)
+    elif blocks:
+        by_turns(column)
+    column += blocks * block
     for chunk in [width] * ((stop - column) // width) + powers_of_two((stop - column) % width):
-        store(batch, i, j + column, k.load(tile, base + column, chunk), chunk)
+        put(column, chunk)
         column += chunk
 
 
@@ -139,7 +153,7 @@ def store_runs(
 
     def put(start: V, stop: V, width: int) -> None:
         with k.for_(start, stop, width) as loop:
-            store(batch, i, loop.iv, k.load(tile, base + (loop.iv - j), width), width)
+            store.put(batch, i, loop.iv, k.load(tile, base + (loop.iv - j), width), width)
 
     with k.for_(lo // period, (hi - 1) // period + 1) as run:
         first = run.iv * period

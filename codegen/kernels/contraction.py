@@ -15,7 +15,21 @@ from codegen.builder import Builder, V
 # A term of a sum: its number, or its group and its number in there.
 Term = V | tuple[V, V]
 Load = Callable[..., V]
-Store = Callable[..., None]
+
+
+class Store(NamedTuple):
+    """What a kernel does with its results.
+
+    put     put(batch, i, j, acc, width=1): the epilogue with all its stores, for one element or, with width > 1, for a
+            vector along dim `contiguous` of the output from (i, j) on
+    ask     ask(batch, i, j): a request for the cache lines from (i, j) on that `put` reads and writes, of no effect but
+            on time; None where these are no rows of memory
+    turns   vectors whose epilogues take turns (`codegen.kernels.lockstep`)
+    """
+
+    put: Callable[..., None]
+    ask: Callable[[V, V, V], None] | None = None
+    turns: int = 1
 
 
 class Operand(NamedTuple):
@@ -78,9 +92,8 @@ class Runs(NamedTuple):
 class Output(NamedTuple):
     """A matrix (per batch) that is written.
 
-    bind        called once in the kernel that finishes the sums: declares the kernel's arguments and returns
-                store(batch, i, j, acc, width=1): the epilogue with all its stores, for one element or, with width > 1,
-                for a vector along dim `contiguous` from (i, j) on. Called once for each element, unless `again`.
+    bind        called once in the kernel that finishes the sums: declares the kernel's arguments and returns where
+                results go. `put` is called once for each element, unless `again`.
     contiguous  1: rows are contiguous in memory, 0: columns are
     runs        where columns come in runs: the others do not exist
     again       whether elements may be stored more than once, by several work items too: nothing that the epilogue
@@ -97,7 +110,8 @@ class Output(NamedTuple):
         """The same elements with dims i and j exchanged."""
 
         def bind(k: Builder) -> Store:
-            store = self.bind(k)
-            return lambda batch, i, j, acc, width=1: store(batch, j, i, acc, width)
+            put, ask, turns = self.bind(k)
+            across = ask and (lambda batch, i, j: ask(batch, j, i))
+            return Store(lambda batch, i, j, acc, width=1: put(batch, j, i, acc, width), across, turns)
 
         return Output(bind, 1 - self.contiguous, again=self.again)

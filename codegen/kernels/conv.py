@@ -295,7 +295,7 @@ def correlate(
             else:
                 write([z // groups, channel, *place(u)], [acc], along)
 
-        return store
+        return Store(store)
 
     matmul_spec = MatmulSpec(
         images * groups, outs, span, channels * taps, a, b, Output(result, 1, runs), spec.acc, spec.index_bits,
@@ -427,7 +427,7 @@ def weight_gradient(name: str, spec: ConvSpec, axes: tuple[Axis, ...], caps: Any
         def store(z: V, i: V, j: V, acc: V, width: int = 1) -> None:
             write([j // taps, z * outs + i, *unravel(j % taps, [a.taps for a in turned])], [acc], None)
 
-        return store
+        return Store(store)
 
     n = blocks * taps
     product_spec = MatmulSpec(

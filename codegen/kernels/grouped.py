@@ -131,7 +131,7 @@ def _rows_to(sink: Sink, groups: Spans, caps: Any) -> Output:
                     for n in range(width):
                         write([row, j + n], [k.lane(kept, n)])
 
-        return store
+        return Store(store)
 
     return Output(bind, 1, again=True)
 
@@ -142,6 +142,6 @@ def _result(sink: Sink, caps: Any) -> Output:
 
     def bind(k: Builder) -> Store:
         write = sink.bind(k)
-        return lambda z, i, j, acc, width=1: write([z, i, j], [acc], along if width > 1 else None)
+        return Store(lambda z, i, j, acc, width=1: write([z, i, j], [acc], along if width > 1 else None))
 
     return Output(bind, along - 1, again=True)

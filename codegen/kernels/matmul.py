@@ -425,7 +425,7 @@ def matrix_store(k: Builder, spec: MatmulSpec) -> Store:
     def store(batch: V, i: V, j: V, acc: V, width: int = 1) -> None:
         k.store(buffer, (batch * spec.m + i) * spec.n + j, acc)
 
-    return store
+    return Store(store)
 
 
 def add_up(name: str, partial: MatmulSpec, spec: MatmulSpec, caps: Any, temp: int) -> Step:
@@ -443,7 +443,7 @@ def add_up(name: str, partial: MatmulSpec, spec: MatmulSpec, caps: Any, temp: in
         with k.for_(0, partial.pieces, init=[k.const(0, spec.acc, width)]) as loop:
             at = ((batch * partial.pieces + loop.iv) * spec.m + i) * spec.n + j
             loop.yield_(loop.args[0] + k.load(buffer, at, width))
-        store(batch, i, j, loop.results[0], width)
+        store.put(batch, i, j, loop.results[0], width)
 
     if caps.is_cpu:
         stop = k.map("minimum", start + block, spec.n)

@@ -183,7 +183,7 @@ def local(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
             r, c = _element(at.slice, n, len(sums), tile.vectors)
             i, j = rows.first + rows.place(at.y, r), columns.first + columns.place(at.x, c)
             with k.if_((i < spec.m) & (j < spec.n)):
-                store(z, i, j, k.pack(sums[n : n + width]), width)
+                store.put(z, i, j, k.pack(sums[n : n + width]), width)
     items = ceil(spec.n / columns.extent) * group.side, ceil(spec.m / rows.extent) * group.side
     return Steps([Step(name, k.finish(), spec.names, (*items, spec.batch * spec.pieces * group.slices), size)], [])
 

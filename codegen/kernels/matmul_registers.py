@@ -23,6 +23,9 @@ MIN_DEPTH = 256
 # Partial sums of a split product may take this much memory.
 MAX_PARTIAL_BYTES = 64 << 20
 
+# Bytes of a cache line, at least: those of x86 and most Arm cores.
+LINE = 64
+
 # Rows whose sums wait for the next rows of B, beside which they lie in a private cache.
 BLOCK_ROWS = 1024
 # A depth that varies and is usually less than this part of a block has none: they cost it another pass of the sums.
@@ -177,9 +180,19 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                 with k.else_():
                     if varies(overhang):
                         with k.for_(number * span - j, span) as c:
-                            store(z, i + row.iv, j + c.iv, k.load(result, row.iv * span + base + c.iv))
+                            store.put(z, i + row.iv, j + c.iv, k.load(result, row.iv * span + base + c.iv))
                     else:
                         store_row(*line, (overhang, span), width)
+
+    def ask(i: V) -> None:
+        """Ask for the lines of a tile's rows, which come while its terms are multiplied: rows may be a page each, so that
+        no core guesses them and each tile would wait. Two cores of Zen 3, ms, 2048 x 256 x 1024: with a bias 8.0 -> 7.0,
+        times a matrix 9.6 -> 7.7, and plus another 11.1 -> 8.9; 16 of 256 x 64 x 256 1.09 -> 0.92, times one 1.5 -> 1.0.
+        """
+        if store.ask and not spec.out.runs:
+            with k.for_(0, rows, rolled=True) as row:
+                for column in sorted({*range(0, min(span, n), LINE // spec.itemsize), min(span, n) - 1}):
+                    store.ask(z, i + row.iv, j + column)
 
     places = [r * span + offset for r in range(rows) for offset in offsets]
 
@@ -207,6 +220,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
         else:
             pack(lo, hi)
             with tiles() as (tile_number, i, _):
+                ask(i)
                 keep(0, multiply(i, lo, hi, [zero] * len(places)))
                 finish(tile_number, i, 0)
     parts = spec.batch * spec.pieces
@@ -247,7 +261,7 @@ def dot(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
         with k.for_(0, rows) as r, k.for_(0, columns) as c:
             mine = (i + r.iv >= k.global_id(1) * rows) & (j + c.iv >= number.iv * columns)
             with nullcontext() if multiple(m, rows) and multiple(n, columns) else k.if_(mine):
-                store(k.global_id(2), i + r.iv, j + c.iv, k.load(result, r.iv * columns + c.iv))
+                store.put(k.global_id(2), i + r.iv, j + c.iv, k.load(result, r.iv * columns + c.iv))
     items = ceil(column_tiles / each)
     return Steps([Step(name, k.finish(), spec.names, (items, row_tiles, parts), (1, 1, 1))], [])
 

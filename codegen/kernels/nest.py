@@ -22,7 +22,7 @@ from codegen.kernels.kept import Kept
 from codegen.kernels.rows import locate
 from codegen.kernels.walk import Phase, accumulators, tail
 from codegen.kernels.work_items import GROUPS_PER_UNIT, TILE, apart, local_size, rows_each, tiled, vectors_each
-from codegen.loops import Instr, Program, Store
+from codegen.loops import Program, Store
 from codegen.nesting import Nest, arrange, element_bytes, lanes
 from ops_core.sizes import multiple, usual, varies
 
@@ -448,12 +448,14 @@ class _Nest:
                 acc = _each(reductions, acc, lambda r, a: reduction.across_group(k, r.fn, a, self.lanes))
         self._reduced(phase, acc)
 
-    def _asking(self, visit: Callable[[list[V]], list[V]], loads: list[Instr], following: V, acc: list[V]) -> list[V]:
+    def _asking(
+        self, visit: Callable[[list[V]], list[V]], places: list[walk.Place], following: V, acc: list[V]
+    ) -> list[V]:
         """A visit, and before it a request for the same part of the next row."""
         env, row = self.emitter.env, self.nest.parallel[-1]
         here, env[row] = env[row], following
-        for load in loads:
-            self.emitter.prefetch(load)
+        for place in places:
+            self.emitter.prefetch(*place)
         env[row] = here
         return visit(acc)
 

@@ -15,6 +15,8 @@ from codegen.emit import Arguments, Emitter, lane_step, needs, registers
 from codegen.groups import identity
 from codegen.index import Div, Expr, Mod, Var, contiguous, linear, variable
 from codegen.kernels import reduction
+from codegen.kernels.kept import ops
+from codegen.kernels.walk import Place, streams
 from codegen.loops import Program, Store
 from ops_core.dtypes import BY_NAME
 from ops_core.sizes import varies
@@ -23,7 +25,6 @@ from ops_core.sizes import varies
 SHORTEST_RUN = 8
 
 Read = Callable[..., V]
-Write = Callable[..., None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,16 +188,42 @@ class Sink:
 
         return max(dims, key=score)
 
-    def bind(self, k: Builder) -> Write:
-        """Declare the arguments. Returns write(index, values, along=None): do all stores for the results at `index`."""
-        emitter = Emitter(k, self.program, None)
+    def bind(self, k: Builder) -> Writer:
+        """Declare the arguments."""
+        return Writer(self.program, Emitter(k, self.program, None))
 
-        def write(index: Sequence[V | int], values: Sequence[V], along: int | None = None) -> None:
-            with at(emitter, self.program.vars, index, along, values[0].width):
-                emitter.accumulators = dict(enumerate(values))
-                emitter.store_all(self.program.stores)
+    def rows(self, along: int, across: int) -> list[Place]:
+        """What is read and written in rows along a dim, of which each index of the dim `across` has its own."""
+        vars, stores = self.program.vars, self.program.stores
+        return streams(self.program, self._needed, vars[across], vars[along], stores)
 
-        return write
+    def ops(self, along: int, width: int) -> list[int]:
+        """What the instructions for a vector along a dim cost (`codegen.kernels.kept.ops`)."""
+        return [ops(self.program.instrs[i], self.program.vars[along], width) for i in self._needed]
+
+    @property
+    def _needed(self) -> list[int]:
+        return needs(self.program, [s.value for s in self.program.stores])
+
+
+@dataclass(frozen=True, eq=False)
+class Writer:
+    """The stores of a sink in a kernel."""
+
+    program: Program
+    emitter: Emitter
+
+    def __call__(self, index: Sequence[V | int], values: Sequence[V], along: int | None = None) -> None:
+        """Do all stores for the results at `index`, vectors along a dim or single ones."""
+        with at(self.emitter, self.program.vars, index, along, values[0].width):
+            self.emitter.accumulators = dict(enumerate(values))
+            self.emitter.store_all(self.program.stores)
+
+    def ask(self, index: Sequence[V | int], places: Sequence[Place]) -> None:
+        """Ask for the cache lines that `places` have at `index`."""
+        with at(self.emitter, self.program.vars, index, None, 1):
+            for place in places:
+                self.emitter.prefetch(*place)
 
 
 @contextmanager

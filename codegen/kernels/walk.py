@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen.index import Var
+from codegen.index import Expr, Var
 from codegen.kernels import lockstep
 from codegen.kernels.kept import Kept
-from codegen.loops import Instr, Program, Store
+from codegen.loops import Program, Store
 from ops_core.sizes import multiple, varies
+
+# A buffer, an offset argument of the program (or none) and an element from there.
+Place = tuple[int, int | None, Expr]
 
 # Accumulators of a walk, at most: registers hold them. Reasoned, not measured.
 MAX_ACCUMULATORS = 8
@@ -38,8 +41,8 @@ class Phase:
     writes: list[Kept] = field(default_factory=list)
     reads: list[Kept] = field(default_factory=list)
     vectors: int = 1
-    # Loads whose next row it asks for.
-    ahead: list[Instr] = field(default_factory=list)
+    # What it reads of the next row, which it asks for.
+    ahead: list[Place] = field(default_factory=list)
 
 
 def accumulators(reduction: Any) -> int:
@@ -59,16 +62,15 @@ def vectors(program: Program, phase: Phase, ops: list[int], row: int, caps: Any)
     return count
 
 
-def streams(program: Program, ids: Iterable[int], row: Var, vector: Var) -> list[Instr]:
-    """Of the instructions `ids` the loads of whole vectors that change with the row, one of each place."""
-    found = {}
-    for id in ids:
-        instr = program.instrs[id]
-        if instr.op == "load" and not instr.args:
-            expr = instr.data[2]
-            if row in expr.vars and expr.coefficient(vector) == 1 and not any(map(expr.dynamic, program.vars)):
-                found[instr.data] = instr
-    return list(found.values())
+def streams(program: Program, ids: Iterable[int], row: Var, vector: Var, stores: Iterable[Store] = ()) -> list[Place]:
+    """Where whole vectors that change with the row are loaded by the instructions `ids`, or stored."""
+    loads = (instr for id in ids if (instr := program.instrs[id]).op == "load" and not instr.args)
+    places: list[Place] = [*(load.data[:3] for load in loads), *(store[:3] for store in stores)]
+    return [
+        place for place in dict.fromkeys(places)
+        if row in (expr := place[2]).vars
+        and expr.coefficient(vector) == 1 and not any(map(expr.dynamic, program.vars))
+    ]  # fmt: skip
 
 
 def tail(size: int, width: int, block: int = 0) -> list[tuple[int, int, int]]:

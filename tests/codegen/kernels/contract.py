@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from codegen.builder import HALVES, Builder, V
-from codegen.kernels.contraction import Operand, Output
+from codegen.kernels.contraction import Operand, Output, Store
 from codegen.kernels.step import Steps
 from codegen.printer import print_kernel
 from tests.codegen.run_plan import build_options, device
@@ -55,7 +55,7 @@ def output(dtype: str, strides: Sequence[int], epilogue: Callable[..., V] | None
         def store(batch: V, i: V, j: V, acc: V, width: int = 1) -> None:
             k.store(buffer, batch * sb + i * si + j * sj, epilogue(k, batch, i, j, acc, width) if epilogue else acc)
 
-        return store
+        return Store(store)
 
     return Output(bind, 1 if sj == 1 else 0)
 
