@@ -185,9 +185,9 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                         store_row(*line, (overhang, span), width)
 
     def ask(i: V) -> None:
-        """Ask for the lines of a tile's rows, which come while its terms are multiplied: rows may be a page each, so that
-        no core guesses them and each tile would wait. Two cores of Zen 3, ms, 2048 x 256 x 1024: with a bias 8.0 -> 7.0,
-        times a matrix 9.6 -> 7.7, and plus another 11.1 -> 8.9; 16 of 256 x 64 x 256 1.09 -> 0.92, times one 1.5 -> 1.0.
+        """Ask for the lines of a tile's rows, which come while its terms are multiplied: rows may be a page each, which
+        no core guesses, so that each tile waits. Two cores of Zen 3, ms, 2048 x 256 x 1024: with a bias 8.0 -> 7.0,
+        times a matrix 9.6 -> 7.7, plus another 11.1 -> 8.9; 16 of 256 x 64 x 256 1.09 -> 0.92, times one 1.5 -> 1.0.
         """
         if store.ask and not spec.out.runs:
             with k.for_(0, rows, rolled=True) as row:
