@@ -261,6 +261,19 @@ def test_halves_are_rounded_by_an_instruction_where_a_compiler_has_one() -> None
     assert printed.count("uint v2 = v1 & 2147483648u;") == 1  # by operations on the bits for any other compiler
 
 
+@pytest.mark.parametrize(("width", "value", "number"), [
+    (1, "(float)as_half((ushort)x0)", "value == value"),
+    (8, "CONVERT(as_half8(CONVERT(x0, ushort8)), float8)", "!any(value != value)"),
+])  # fmt: skip
+def test_halves_are_read_by_an_instruction_unless_one_is_a_nan(width: int, value: str, number: str) -> None:
+    """whose bits it changes"""
+    k = Builder("read")
+    k.store(k.buffer("f32"), 0, k.load(k.buffer("f16", readonly=True), 0, width))
+    printed = source(k)
+    assert f"value = {value};\n    if ({number}) return value;\n#endif\n" in printed
+    assert "as_half" not in source(k, "c")
+
+
 def test_plain_copies_of_halves_keep_all_bits() -> None:
     k = Builder("copy")
     x = k.buffer("f16")
