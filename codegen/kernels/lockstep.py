@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 # benchmarks, Emerald Rapids, ms by kernel's time, 1 / 2 / 4 vectors: elementwise 1.55, 1.40, 1.32 (PoCL 1.72, 1.56,
 # 1.40), norm_block 2.60, 2.40, 2.24; two calls one after another 1.44. On Zen 3, of 16 registers, 1 / 2 / 4 vectors:
 # 2.14, 1.89, 1.86 and 3.12, 3.25, 3.02. In products' epilogues (`codegen.kernels.blocks.store_row`) there, a product of
-# 2048 x 256 x 1024 with GELU 8.6 / 8.0, with GELU and its gradient 11.9 / 11.0.
+# 2048 x 256 x 1024 with one vector / with three: with GELU 8.0 / 7.5, with GELU and its gradient 11.7 / 10.6.
 REGISTERS, VECTORS, MOST_OPS = 8, 4, 160
 
 
