@@ -174,6 +174,13 @@ bool Device::core_op(const char* name, uint32_t n_outputs, uint32_t n_tensors, c
   return status == LAZY_OK;
 }
 
+bool Device::run_tasks(lazy_task task, const std::vector<void*>& items) {
+  if (!api->run_tasks) return false;
+  const lazy_status status = api->run_tasks(handle, queue, task, items.data(), static_cast<uint32_t>(items.size()));
+  if (status != LAZY_UNSUPPORTED) check(status, "run_tasks");
+  return status == LAZY_OK;
+}
+
 void use_driver(const lazy_driver_api* table) {
   if (!table) throw DriverError(LAZY_UNSUPPORTED, "the driver does not serve contract version " +
                                     std::to_string(LAZY_DRIVER_MAJOR) + "." + std::to_string(LAZY_DRIVER_MINOR));

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "../driver/lazy_driver.h"
 
@@ -63,6 +64,9 @@ class Device {
   // False where the driver does not offer this op on these tensors.
   bool core_op(const char* name, uint32_t n_outputs, uint32_t n_tensors, const lazy_tensor* tensors,
                const char* attrs);
+  // task(items[i]) for each, on the threads that run kernels; nothing may be queued. False where the driver has no way.
+  // Not serialised: other threads may use the device meanwhile.
+  bool run_tasks(lazy_task task, const std::vector<void*>& items);
 
  private:
   template <class... Params, class... Args>

@@ -31,68 +31,88 @@ class Pool {
     for (size_t i = 0; i < threads; ++i) std::thread([this] { loop(); }).detach();
   }
 
-  // All tasks, a thread each as far as there are threads; the first exception of any.
+  // All tasks, a thread each as far as there are threads. They throw nothing.
   void run(const std::vector<std::function<void()>>& tasks) {
     std::lock_guard<std::mutex> one_at_a_time(run_mutex_);
     std::unique_lock<std::mutex> lock(mutex_);
     tasks_ = &tasks;
     next_ = 0, left_ = tasks.size();
-    error_ = nullptr;
     start_.notify_all();
     finished_.wait(lock, [this] { return left_ == 0; });
     tasks_ = nullptr;
-    if (error_) std::rethrow_exception(error_);
   }
 
  private:
   void loop() {
-    single_threaded();
-    const at::AutoDispatchBelowADInplaceOrView below;
-    const Placing placing;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       start_.wait(lock, [this] { return tasks_ && next_ < tasks_->size(); });
       const auto& task = (*tasks_)[next_++];
       lock.unlock();
-      std::exception_ptr error;
-      try {
-        task();
-      } catch (...) {
-        error = std::current_exception();
-      }
+      task();
       lock.lock();
-      if (error && !error_) error_ = error;
       if (--left_ == 0) finished_.notify_one();
     }
-  }
-
-  // at::set_num_threads would change every thread; OpenMP's own setting is the calling thread's.
-  static void single_threaded() {
-    at::get_num_threads();  // torch sets a thread up at its first use
-    if (auto* set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) set(1);
-    if (auto* set = reinterpret_cast<int (*)(int)>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"))) set(1);
   }
 
   std::mutex run_mutex_, mutex_;
   std::condition_variable start_, finished_;
   const std::vector<std::function<void()>>* tasks_ = nullptr;
   size_t next_ = 0, left_ = 0;
-  std::exception_ptr error_;
+};
+
+// One thread of the library's, for a while. at::set_num_threads would change every thread; the settings of OpenMP and MKL are
+// the calling thread's own.
+class Alone {
+ public:
+  Alone() : threads_(at::get_num_threads()) {  // which sets a thread up at its first use
+    if (openmp()) openmp()(1);
+    if (mkl()) before_ = mkl()(1);
+  }
+  ~Alone() {
+    if (openmp()) openmp()(threads_);
+    if (mkl()) mkl()(before_);
+  }
+  Alone(const Alone&) = delete;
+
+ private:
+  using OpenMP = void (*)(int);
+  using Mkl = int (*)(int);
+  static OpenMP openmp() {
+    static const auto set = reinterpret_cast<OpenMP>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+    return set;
+  }
+  static Mkl mkl() {
+    static const auto set = reinterpret_cast<Mkl>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
+    return set;
+  }
+  const int threads_;
+  int before_ = 0;
+  const at::AutoDispatchBelowADInplaceOrView below_;
+  const Placing placing_;
 };
 
 // The library allocates its results; fresh pages cost more than small products do (3.5 us per 4 KiB), so malloc keeps
 // what it is given back, up to the largest block that it will keep at all.
 void keep_memory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  static const bool once = mallopt(M_MMAP_THRESHOLD, 32 << 20) && mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  (void)once;
 }
 
 Pool& pool(size_t threads) {
-  static Pool* p = (keep_memory(), new Pool(threads));  // its threads outlive static destruction
+  static Pool* p = new Pool(threads);  // its threads outlive static destruction
   return *p;
 }
 
 using Tasks = std::vector<std::function<void()>>;
+
+// Side by side: on the device's own threads where it lends them, else on others.
+void run(Device& device, Tasks& tasks, size_t threads) {
+  std::vector<void*> items;
+  for (auto& task : tasks) items.push_back(&task);
+  keep_memory();
+  if (!device.run_tasks([](void* task) { (*static_cast<std::function<void()>*>(task))(); }, items)) pool(threads).run(tasks);
+}
 
 struct HostCall {
   at::Tensor out;
@@ -318,6 +338,8 @@ void run_library(Device& device, const std::vector<LibraryCall>& calls) {
   size_t parts = std::max<size_t>(1, threads / calls.size());
   if (works[order[0]] / static_cast<double>(parts) > kParting * total / static_cast<double>(threads)) parts = threads;
   Tasks tasks;
+  std::mutex mutex;
+  std::exception_ptr failed;  // the first that did
   for (const size_t i : order) {
     const LibraryCall& call = calls[i];
     const auto& views = operands[i];
@@ -326,15 +348,20 @@ void run_library(Device& device, const std::vector<LibraryCall>& calls) {
     std::string what = call.name + " " + call.attrs;
     for (const auto& t : views) what += " " + c10::str(t.sizes(), t.strides());
     for (auto& task : op->second(HostCall{views[0], {views.begin() + 1, views.end()}, call.attrs, parts}))
-      tasks.push_back([what, task] {
+      tasks.push_back([what, task, &mutex, &failed] {
         try {
+          const Alone alone;
           task();
         } catch (const std::exception& error) {
-          TORCH_CHECK(false, "the host's library failed at ", what, ": ", error.what());
+          const std::lock_guard<std::mutex> lock(mutex);
+          if (!failed)
+            failed = std::make_exception_ptr(c10::Error({__func__, __FILE__, __LINE__},
+                                                        "the host's library failed at " + what + ": " + error.what()));
         }
       });
   }
-  pool(threads).run(tasks);
+  run(device, tasks, threads);
+  if (failed) std::rethrow_exception(failed);
 }
 
 }  // namespace lazy

@@ -8,7 +8,7 @@ from typing import Any
 
 from .capabilities import Capabilities
 
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 MAX_RANK = 16
 ARG_BUFFER, ARG_BYTES, ARG_LOCAL, ARG_ADDRESS = 0, 1, 2, 3
 
@@ -74,6 +74,8 @@ class Tensor(ct.Structure):
 _out = ct.POINTER
 _size3 = ct.POINTER(u64)
 
+TASK = ct.CFUNCTYPE(None, handle)
+
 # Name and parameters of every entry of `lazy_driver_api`; all return a lazy_status but last_error.
 ENTRIES: dict[str, tuple[Any, ...]] = {
     "device_count": (_out(u32),),
@@ -103,10 +105,11 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "kernel_destroy": (handle, handle),
     "launch": (handle, handle, handle, _size3, _size3, u32, ct.POINTER(Arg)),
     "core_op": (handle, handle, text, u32, u32, ct.POINTER(Tensor), text),
+    "run_tasks": (handle, handle, TASK, ct.POINTER(handle), u32),
 }
 OPTIONAL = frozenset(
     {"host_pointer", "event_time_ns", "flush", "program_load", "program_binary", "program_destroy"}
-    | {"kernel_create", "kernel_destroy", "launch", "core_op"}
+    | {"kernel_create", "kernel_destroy", "launch", "core_op", "run_tasks"}
 )
 PROTOTYPES = {
     name: ct.CFUNCTYPE(handle if name == "last_error" else i32, *parameters) for name, parameters in ENTRIES.items()

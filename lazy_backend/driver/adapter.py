@@ -10,6 +10,7 @@ import ctypes as ct
 import json
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from . import abi, errors, origin
@@ -196,6 +197,10 @@ def _core_op(
     device.core_op(a.object(queue), name.decode(), views[:n_outputs], views[n_outputs:], json.loads(attrs or b"{}"))
 
 
+def _run_tasks(a: Adapter, device: Device, queue: int, task: Any, items: Any, count: int) -> None:
+    device.run_tasks(a.object(queue), [partial(task, items[i]) for i in range(count)])
+
+
 def _unpack_arg(a: Adapter, arg: abi.Arg) -> Arg:
     if arg.kind == abi.ARG_BUFFER:
         return Buffer(a.object(arg.mem), arg.offset)
@@ -235,4 +240,5 @@ _DEVICE_CALLS: dict[str, Callable[..., Any]] = {
     "kernel_destroy": _drops("kernel_destroy"),
     "launch": _launch,
     "core_op": _core_op,
+    "run_tasks": _run_tasks,
 }

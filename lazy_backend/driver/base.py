@@ -8,6 +8,7 @@ order and may run later than the call; memory they name stays valid until they h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .capabilities import Capabilities
@@ -164,6 +165,14 @@ class Device:
         Level 3 is asked with no tensors which ops it has library entries for.
         """
         raise self._missing("core_op")
+
+    # a CPU whose threads spin between kernels
+    def run_tasks(self, queue: Any, tasks: list[Callable[[], None]]) -> None:
+        """Call each, side by side on the threads that run kernels, and return when all have ended; nothing is queued.
+
+        Must be safe from any thread. Raises `Unsupported` where the device has no way: the host's threads do it then.
+        """
+        raise self._missing("run_tasks")
 
     def _missing(self, name: str) -> Unsupported:
         return Unsupported(f"{type(self).__name__}.{name} is not written")

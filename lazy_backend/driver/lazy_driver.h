@@ -10,8 +10,8 @@
  *    `struct_size` and treats missing entries as NULL; optional entries may be NULL.
  *  - Commands on one queue run in order. Calls that name a queue may return before
  *    the command has run; memory named by them stays valid until it has.
- *  - The host never calls two functions of one device at the same time, with three
- *    exceptions that must be safe from any thread: event_query, event_wait, last_error.
+ *  - The host never calls two functions of one device at the same time, with four exceptions
+ *    that must be safe from any thread: event_query, event_wait, last_error, run_tasks.
  *  - Sizes and offsets are in bytes.
  */
 #ifndef LAZY_DRIVER_H
@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define LAZY_DRIVER_MAJOR 1u /* a change that breaks built drivers */
-#define LAZY_DRIVER_MINOR 0u /* entries added at the end */
+#define LAZY_DRIVER_MINOR 1u /* entries added at the end */
 
 typedef int32_t lazy_status;
 enum {
@@ -107,6 +107,8 @@ typedef struct {
   int64_t strides[LAZY_MAX_RANK];
 } lazy_tensor;
 
+typedef void (*lazy_task)(void *item); /* a function of the host */
+
 typedef struct lazy_driver_api {
   uint32_t struct_size;
   uint32_t major, minor;
@@ -163,6 +165,12 @@ typedef struct lazy_driver_api {
    * dense it takes with any strides: operands are views, and only the race that chooses it is run on dense ones. */
   lazy_status (*core_op)(lazy_device device, lazy_queue queue, const char *name, uint32_t n_outputs,
                          uint32_t n_tensors, const lazy_tensor *tensors, const char *attrs);
+
+  /* Optional (since 1.1), for a CPU whose threads spin between kernels: task(items[i]) for each i < count, side by side on
+   * the threads that run kernels. Returns when all have ended; nothing is queued meanwhile. Tasks throw nothing.
+   * Without it the host's library has threads of its own, which share the cores with those that spin.
+   * LAZY_UNSUPPORTED: not for this device. */
+  lazy_status (*run_tasks)(lazy_device device, lazy_queue queue, lazy_task task, void *const *items, uint32_t count);
 } lazy_driver_api;
 
 /* The only symbol that a driver exports. NULL if `host_major` is not served. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes as ct
 import json
+from collections.abc import Callable
 from typing import Any
 
 from . import abi, errors
@@ -196,6 +197,10 @@ class NativeDevice(Device):
             packed,
             json.dumps(attrs, sort_keys=True).encode(),
         )
+
+    def run_tasks(self, queue: ct.c_void_p, tasks: list[Callable[[], None]]) -> None:
+        numbers = (ct.c_void_p * len(tasks))(*range(1, len(tasks) + 1))  # a null pointer would come as None
+        self._call("run_tasks", queue, abi.TASK(lambda number: tasks[number - 1]()), numbers, len(tasks))
 
 
 def _pack_arg(arg: Arg) -> abi.Arg:

@@ -48,6 +48,8 @@ constexpr cl_bitfield CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT = 1 << 7;
 constexpr cl_uint CL_DEVICE_GLOBAL_MEM_CACHE_SIZE = 0x101E;
 constexpr cl_uint CL_DEVICE_GLOBAL_MEM_SIZE = 0x101F;
 constexpr cl_uint CL_DEVICE_LOCAL_MEM_SIZE = 0x1023;
+constexpr cl_uint CL_DEVICE_EXECUTION_CAPABILITIES = 0x1029;
+constexpr cl_bitfield CL_EXEC_NATIVE_KERNEL = 1 << 1;
 constexpr cl_uint CL_DEVICE_NAME = 0x102B;
 constexpr cl_uint CL_DEVICE_VENDOR = 0x102C;
 constexpr cl_uint CL_DRIVER_VERSION = 0x102D;
@@ -69,6 +71,7 @@ constexpr cl_uint CL_BUFFER_CREATE_TYPE_REGION = 0x1220;
 struct cl_buffer_region { size_t origin, size; };
 
 constexpr cl_ulong CL_QUEUE_PROPERTIES = 0x1093;
+constexpr cl_bitfield CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE = 1 << 0;
 constexpr cl_bitfield CL_QUEUE_PROFILING_ENABLE = 1 << 1;
 constexpr cl_bitfield CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL = 1u << 31;  // cl_intel_exec_by_local_thread
 constexpr cl_uint CL_PROGRAM_BINARY_SIZES = 0x1165;
@@ -121,6 +124,9 @@ constexpr cl_uint CL_PROFILING_COMMAND_END = 0x1283;
   X(clSetKernelArgSVMPointer, cl_int, (cl_kernel, cl_uint, const void*))                                              \
   X(clEnqueueNDRangeKernel, cl_int,                                                                                   \
     (cl_command_queue, cl_kernel, cl_uint, const size_t*, const size_t*, const size_t*, cl_uint, const cl_event*,     \
+     cl_event*))                                                                                                      \
+  X(clEnqueueNativeKernel, cl_int,                                                                                    \
+    (cl_command_queue, void (*)(void*), void*, size_t, cl_uint, const cl_mem*, const void**, cl_uint, const cl_event*, \
      cl_event*))
 
 // Null where the loader is older than the function.

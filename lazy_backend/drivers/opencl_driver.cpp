@@ -39,6 +39,7 @@ struct lazy_device_s {
 struct lazy_queue_s {
   cl_command_queue queue;
   cl_command_queue here = nullptr;  // runs kernels on the thread that launches them, while `queue` is idle
+  cl_command_queue tasks = nullptr;  // runs the host's functions side by side, while `queue` is idle
   bool idle = true;                 // whether nothing can be under way in `queue`
 };
 struct lazy_mem_s {
@@ -295,12 +296,18 @@ lazy_status queue_create(lazy_device device, lazy_queue* out) {
   if (device->is_cpu && device->fine && has_extension(device->id, "cl_intel_exec_by_local_thread")) {
     const cl_ulong local[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL, 0};
     (*out)->here = cl.clCreateCommandQueueWithProperties(device->context, device->id, local, &code);
+    // Only there: PoCL's threads sleep between kernels.
+    const cl_ulong unordered[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, 0};
+    if (info<cl_bitfield>(device->id, CL_DEVICE_EXECUTION_CAPABILITIES) & CL_EXEC_NATIVE_KERNEL) {
+      (*out)->tasks = cl.clCreateCommandQueueWithProperties(device->context, device->id, unordered, &code);
+    }
   }
   return LAZY_OK;
 }
 
 lazy_status queue_destroy(lazy_device, lazy_queue queue) {
   if (queue->here) cl.clReleaseCommandQueue(queue->here);
+  if (queue->tasks) cl.clReleaseCommandQueue(queue->tasks);
   const lazy_status status = result(cl.clReleaseCommandQueue(queue->queue), "clReleaseCommandQueue");
   delete queue;
   return status;
@@ -531,6 +538,26 @@ lazy_status launch(lazy_device, lazy_queue q, lazy_kernel kernel, const uint64_t
   return result(code, "clEnqueueNDRangeKernel");
 }
 
+struct Task {
+  lazy_task task;
+  void* item;
+};
+
+lazy_status run_tasks(lazy_device, lazy_queue q, lazy_task task, void* const* items, uint32_t count) {
+  if (!q->tasks) return fail(LAZY_UNSUPPORTED, "this device runs no functions of the host");
+  const auto run = [](void* copied) {
+    const Task* mine = static_cast<Task*>(copied);
+    mine->task(mine->item);
+  };
+  cl_int code = CL_SUCCESS;
+  for (uint32_t i = 0; i < count && code == CL_SUCCESS; ++i) {
+    Task mine{task, items[i]};
+    code = cl.clEnqueueNativeKernel(q->tasks, run, &mine, sizeof(mine), 0, nullptr, nullptr, 0, nullptr, nullptr);
+  }
+  const cl_int ended = cl.clFinish(q->tasks);  // also of those before one that was refused
+  return result(code == CL_SUCCESS ? ended : code, "clEnqueueNativeKernel");
+}
+
 const char* last_error() { return error_text.c_str(); }
 
 constexpr lazy_driver_api make_api() {
@@ -565,6 +592,7 @@ constexpr lazy_driver_api make_api() {
   api.kernel_create = kernel_create;
   api.kernel_destroy = kernel_destroy;
   api.launch = launch;
+  api.run_tasks = run_tasks;
   return api;
 }
 constexpr lazy_driver_api kApi = make_api();

@@ -64,6 +64,10 @@ class Recorder(Device):
     def core_op(self, queue, name, outputs, inputs, attrs):
         self.calls.append((name, outputs, inputs, attrs))
 
+    def run_tasks(self, queue, tasks):
+        for task in reversed(tasks):
+            task()
+
 
 class RecorderDriver(Driver):
     name = "recorder"
@@ -102,6 +106,12 @@ def test_core_op_tensors_and_attributes(device):
     ((name, (out,), (x,), attrs),) = Recorder.calls
     assert (name, attrs) == ("sum", {"dims": [1]})
     assert (x.offset, x.dtype, x.sizes, x.strides) == (4, 8, (2, 3), (3, 1)) and out.sizes == (2,)
+
+
+def test_the_hosts_functions_come_as_callables(device):
+    ran = []
+    device.run_tasks(device.queue_create(), [lambda: ran.append("first"), lambda: ran.append("second")])
+    assert ran == ["second", "first"]
 
 
 def test_each_status_comes_back_as_its_exception_with_the_drivers_text(device):

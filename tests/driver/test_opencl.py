@@ -4,6 +4,8 @@ import ctypes as ct
 import os
 import subprocess
 import sys
+import threading
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -300,3 +302,22 @@ def test_short_kernels_run_on_the_thread_that_waits_for_them(device):
     script = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, text=True, timeout=120)
     mine, others = map(int, script.stdout.split())
     assert others * 4 < mine, script.stderr
+
+
+def test_functions_of_the_host_run_side_by_side_on_the_threads_that_run_kernels(device):
+    """each once, and all have ended when the call returns"""
+    if not (device.properties().vendor.startswith("Intel") and device.properties().is_cpu):
+        pytest.skip("only where threads spin between kernels")
+    units = device.properties().compute_units
+    queue, ran = device.queue_create(), []
+    meeting = threading.Barrier(min(2, units), timeout=60)
+
+    def task(number):
+        meeting.wait()  # returns where as many run at once
+        ran.append((number, threading.get_native_id()))
+
+    for turn in range(3):
+        device.run_tasks(queue, [partial(task, turn * meeting.parties + i) for i in range(meeting.parties)])
+    assert sorted(number for number, _ in ran) == list(range(3 * meeting.parties))
+    assert len({thread for _, thread in ran}) <= units
+    device.run_tasks(queue, [])

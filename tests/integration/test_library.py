@@ -1,9 +1,13 @@
 """Convolutions of a CPU device, and products of bf16 where the host has instructions for these, run in the host's
 library, as extern entries: same numbers, counted, nothing else."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lazy_backend.compiler import library
 
@@ -134,3 +138,50 @@ def test_few_rows_of_bf16_are_not_worth_a_call(device, agrees):
     before = torch.lazy.stats()["extern_calls"]
     agrees(lambda where: x.to(where) @ w.to(where), rtol=2e-2, atol=1e-1)
     assert torch.lazy.stats()["extern_calls"] == before
+
+
+CALLED = """
+import os, torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+x, w = torch.ones(8, 32, 32, 32, device="lazy"), torch.ones(32, 32, 3, 3, device="lazy")
+for _ in range(3):
+    (x * 2).sum().item()
+before = set(os.listdir("/proc/self/task"))
+F.conv2d(x, w).sum().item()
+print(torch.lazy.stats()["extern_calls"], len(set(os.listdir("/proc/self/task")) - before))
+"""
+
+
+def test_the_library_runs_on_the_threads_that_run_kernels(device):
+    """No threads beside those that spin between kernels, where the runtime lends its own"""
+    if not (library(0) and "Intel" in torch.lazy.get_device_properties().capabilities["vendor"]):
+        pytest.skip("Intel's runtime lends its threads, and others' do not spin")
+    done = subprocess.run([sys.executable, "-c", CALLED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "0"]
+
+
+class Seen(TorchDispatchMode):
+    """Writes down the devices of ops that a mode is shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.devices = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.devices += [t.device.type for t in args if isinstance(t, torch.Tensor)]
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_a_script_sets_for_its_own_ops_is_not_for_the_librarys(device):
+    """Modes and autocast for the CPU, while the script's thread runs the window that it waits for"""
+    x, w = torch.randn(8, 32, 32, 32, device=device), torch.randn(32, 32, 3, 3, device=device)
+    expected = F.conv2d(x, w).cpu()
+    with Seen() as seen:
+        got = F.conv2d(x, w)
+        torch.lazy.synchronize()
+    assert seen.devices == [torch.device(device).type] * 2
+    with torch.autocast("cpu", torch.bfloat16):
+        again = F.conv2d(x, w)
+        torch.lazy.synchronize()
+    assert torch.equal(got.cpu(), expected) and torch.equal(again.cpu(), expected)
