@@ -119,6 +119,7 @@ struct HostCall {
   std::vector<at::Tensor> in;
   const std::string& attrs;
   size_t parts;  // into which it is to be split
+  Tasks* last;   // what is left to do after all parts
 
   // The integers of "name": [1, 2] or "name": 3.
   std::vector<int64_t> ints(const std::string& name) const {
@@ -199,29 +200,6 @@ Tasks transposed(const HostCall& c, const Geometry& g) {
   return c.split(grad.size(0), [=](int64_t a, int64_t b) { run(out.slice(0, a, b), grad.slice(0, a, b), w); });
 }
 
-// Beyond this the library's weight gradients fall out of the cache: (512, 512, 3, 3) of 7 x 7 and 2 x 2 images takes one
-// thread 28 ms in one piece or in two, 13 and 6 ms in four of 2.3 MB; smaller weights gain nothing.
-constexpr int64_t kGradientBytes = 5 << 19;
-
-// x [C / groups, groups * N, ..] with a "kernel" w [O, N, ..] larger than the result: the gradient of a weight
-// [O, C / groups, ..], by its outputs. Stride and dilation are exchanged.
-Tasks weight_gradient(const HostCall& c, const Geometry& g) {
-  const auto grad = c.in[1].transpose(0, 1), weight = c.out.transpose(0, 1);
-  const int64_t images = grad.size(0), ins = c.in[0].size(0), outs = grad.size(1) / g.groups;
-  const auto input = c.in[0].unflatten(1, {g.groups, images}).transpose(0, 2).flatten(1, 2);  // [N, (groups, C / groups), ..]
-  const auto run = [g](const at::Tensor& to, const at::Tensor& image, const at::Tensor& gradient, int64_t groups) {
-    place(to, [&] {
-      return std::get<1>(at::convolution_backward(gradient, image, to, c10::nullopt, g.dilation, g.padding, g.stride, false,
-                                                  g.none, groups, {false, true, false}));
-    });
-  };
-  const auto by_outputs = [=](int64_t a, int64_t b) { run(weight.slice(0, a, b), input, grad.slice(1, a, b), 1); };
-  if (g.groups == 1) return c.split(outs, by_outputs, static_cast<int64_t>(weight.nbytes()) / kGradientBytes);
-  return c.split(g.groups, [=](int64_t a, int64_t b) {
-    run(weight.slice(0, a * outs, b * outs), input.slice(1, a * ins, b * ins), grad.slice(1, a * outs, b * outs), b - a);
-  });
-}
-
 // Whether the call is the gradient of a weight: of the sizes that a convolution with such a weight has, and on operands
 // that lie with images and channels exchanged. Where these do not show (copies, one image, a sum's gradient,
 // which is one number), w is larger than the result.
@@ -235,8 +213,52 @@ bool of_weight(const HostCall& c, const Geometry& g) {
   }
   const auto shows = [](const at::Tensor& t) { return t.size(0) > 1 && t.size(1) > 1 && t.stride(0) != t.stride(1); };
   const auto exchanged = [](const at::Tensor& t) { return t.stride(0) < t.stride(1); };
-  if (g.groups == 1 && shows(c.in[0]) && shows(c.in[1])) return exchanged(c.in[0]) && exchanged(c.in[1]);
+  if (g.groups == 1 && shows(c.in[0]) && shows(c.in[1]) && exchanged(c.in[0]) == exchanged(c.in[1])) return exchanged(c.in[0]);
   return kernel > result;
+}
+
+// Whether parts of a convolution's images cost nothing but a weight each: to bring it into the library's layout, or to add
+// its gradient. Parts by channels bring the whole other operand there, and copy what lies in pieces: the two halves of a
+// gradient of (64, 3, 7, 7) take 1.2 to 2.3 ms by outputs and 0.95 by images, where the whole takes 1.9 (Zen 5).
+bool by_images(const HostCall& c, const Geometry& g) {
+  const bool gradient = !c.flag("transposed") && of_weight(c, g);
+  const auto &weight = gradient ? c.out : c.in[1], &result = gradient ? c.in[1] : c.out;
+  const auto parts = static_cast<int64_t>(c.parts), images = gradient ? result.size(1) : result.size(0);
+  return images >= parts && weight.numel() * parts <= c.in[0].numel() + result.numel();
+}
+
+// Beyond this the library's weight gradients fall out of the cache: (512, 512, 3, 3) of 7 x 7 and 2 x 2 images takes one
+// thread 28 ms in one piece or in two, 13 and 6 ms in four of 2.3 MB; smaller weights gain nothing.
+constexpr int64_t kGradientBytes = 5 << 19;
+
+// x [C / groups, groups * N, ..] with a "kernel" w [O, N, ..] larger than the result: the gradient of a weight
+// [O, C / groups, ..], by images or by its outputs. Stride and dilation are exchanged.
+Tasks weight_gradient(const HostCall& c, const Geometry& g) {
+  const auto grad = c.in[1].transpose(0, 1), weight = c.out.transpose(0, 1);
+  const int64_t images = grad.size(0), ins = c.in[0].size(0), outs = grad.size(1) / g.groups;
+  const auto input = c.in[0].unflatten(1, {g.groups, images}).transpose(0, 2).flatten(1, 2);  // [N, (groups, C / groups), ..]
+  const auto run = [g](const at::Tensor& to, const at::Tensor& image, const at::Tensor& gradient, int64_t groups) {
+    place(to, [&] {
+      return std::get<1>(at::convolution_backward(gradient, image, to, c10::nullopt, g.dilation, g.padding, g.stride, false,
+                                                  g.none, groups, {false, true, false}));
+    });
+  };
+  if (by_images(c, g)) {
+    std::vector<at::Tensor> sums{weight};
+    for (size_t i = 1; i < c.parts; ++i) sums.push_back(at::empty(weight.sizes(), weight.options()));
+    Tasks tasks;
+    for (int64_t i = 0, n = static_cast<int64_t>(c.parts); i < n; ++i) {
+      const int64_t a = images * i / n, b = images * (i + 1) / n;
+      tasks.push_back([=, to = sums[static_cast<size_t>(i)]] { run(to, input.slice(0, a, b), grad.slice(0, a, b), g.groups); });
+    }
+    for (size_t i = 1; i < c.parts; ++i) c.last->push_back([weight, more = sums[i]] { at::Tensor(weight).add_(more); });
+    return tasks;
+  }
+  const auto by_outputs = [=](int64_t a, int64_t b) { run(weight.slice(0, a, b), input, grad.slice(1, a, b), 1); };
+  if (g.groups == 1) return c.split(outs, by_outputs, static_cast<int64_t>(weight.nbytes()) / kGradientBytes);
+  return c.split(g.groups, [=](int64_t a, int64_t b) {
+    run(weight.slice(0, a * outs, b * outs), input.slice(1, a * ins, b * ins), grad.slice(1, a * outs, b * outs), b - a);
+  });
 }
 
 Tasks convolution_tasks(const HostCall& c) {
@@ -282,7 +304,7 @@ double work(const std::vector<at::Tensor>& tensors) {
 
 // A part brings its operands into the library's layout anew, so whole calls side by side cost less than halves: unless
 // one is so much the longest that the others' threads wait for it (3 x 3 and 1 x 1 of a ResNet's block with a stride: 2.1
-// and 0.6 ms side by side, 1.3 and 0.5 in halves).
+// and 0.6 ms side by side, 1.3 and 0.5 in halves), or halves cost little (`by_images`; unet_train 13.65 -> 13.4 ms).
 constexpr double kParting = 1.2;
 
 }  // namespace
@@ -325,30 +347,38 @@ void spare_cores() {
 
 void run_library(Device& device, const std::vector<LibraryCall>& calls) {
   const size_t threads = std::max(1u, device.props.compute_units);
-  std::vector<std::vector<at::Tensor>> operands(calls.size());
+  Tasks tasks, last;
+  std::vector<HostCall> found;
+  std::vector<std::string> texts;  // for errors
   std::vector<double> works;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    for (const auto& t : calls[i].tensors) operands[i].push_back(host_tensor(device, t));
-    works.push_back(work(operands[i]));
+  for (const LibraryCall& call : calls) {
+    std::vector<at::Tensor> views;
+    std::string text = call.name + " " + call.attrs;
+    for (const auto& t : call.tensors) {
+      views.push_back(host_tensor(device, t));
+      text += " " + c10::str(views.back().sizes(), views.back().strides());
+    }
+    works.push_back(work(views));
+    texts.push_back(text);
+    found.push_back({views[0], {views.begin() + 1, views.end()}, call.attrs, threads, &last});
   }
   std::vector<size_t> order(calls.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return works[a] > works[b]; });
   const double total = std::accumulate(works.begin(), works.end(), 0.0);
-  size_t parts = std::max<size_t>(1, threads / calls.size());
-  if (works[order[0]] / static_cast<double>(parts) > kParting * total / static_cast<double>(threads)) parts = threads;
-  Tasks tasks;
+  const size_t whole = std::max<size_t>(1, threads / calls.size());
+  const bool waits = works[order[0]] / static_cast<double>(whole) > kParting * total / static_cast<double>(threads);
+  const bool cheap = std::all_of(order.begin(), order.end(), [&](size_t i) {
+    return calls[i].name == "convolution" && by_images(found[i], Geometry(found[i]));
+  });
   std::mutex mutex;
   std::exception_ptr failed;  // the first that did
   for (const size_t i : order) {
-    const LibraryCall& call = calls[i];
-    const auto& views = operands[i];
-    const auto op = kOps.find(call.name);
-    TORCH_CHECK(op != kOps.end(), "the driver does not offer the core op ", call.name);
-    std::string what = call.name + " " + call.attrs;
-    for (const auto& t : views) what += " " + c10::str(t.sizes(), t.strides());
-    for (auto& task : op->second(HostCall{views[0], {views.begin() + 1, views.end()}, call.attrs, parts}))
-      tasks.push_back([what, task, &mutex, &failed] {
+    const auto op = kOps.find(calls[i].name);
+    TORCH_CHECK(op != kOps.end(), "the driver does not offer the core op ", calls[i].name);
+    found[i].parts = waits || cheap ? threads : whole;
+    for (auto& task : op->second(found[i]))
+      tasks.push_back([&text = texts[i], task, &mutex, &failed] {
         try {
           const Alone alone;
           task();
@@ -356,12 +386,14 @@ void run_library(Device& device, const std::vector<LibraryCall>& calls) {
           const std::lock_guard<std::mutex> lock(mutex);
           if (!failed)
             failed = std::make_exception_ptr(c10::Error({__func__, __FILE__, __LINE__},
-                                                        "the host's library failed at " + what + ": " + error.what()));
+                                                        "the host's library failed at " + text + ": " + error.what()));
         }
       });
   }
   run(device, tasks, threads);
   if (failed) std::rethrow_exception(failed);
+  const Alone alone;
+  for (const auto& task : last) task();
 }
 
 }  // namespace lazy

@@ -1,6 +1,7 @@
 """Convolutions of a CPU device, and products of bf16 where the host has instructions for these, run in the host's
 library, as extern entries: same numbers, counted, nothing else."""
 
+import os
 import subprocess
 import sys
 
@@ -185,3 +186,27 @@ def test_what_a_script_sets_for_its_own_ops_is_not_for_the_librarys(device):
         again = F.conv2d(x, w)
         torch.lazy.synchronize()
     assert torch.equal(got.cpu(), expected) and torch.equal(again.cpu(), expected)
+
+
+FIRST = """
+import torch
+from torch import nn
+def layer(inputs, size, stride):
+    return nn.Conv2d(inputs, 32, size, stride, size // 2, bias=False), nn.BatchNorm2d(32), nn.ReLU()
+net = nn.Sequential(*layer(3, 7, 2), nn.MaxPool2d(3, 2, 1), *layer(32, 3, 1)).to("lazy")
+net(torch.randn(4, 3, 64, 64, device="lazy")).mean((2, 3)).square().sum().backward()
+torch.lazy.synchronize()
+"""
+
+
+def test_a_first_layers_weight_gradient_is_asked_for_as_one(device):
+    """Also where one operand lies with images and channels exchanged and the other was written the other way round"""
+    if not library(0):
+        pytest.skip("no library here")
+    env = os.environ | {"ONEDNN_VERBOSE": "1"}
+    done = subprocess.run([sys.executable, "-c", FIRST], env=env, capture_output=True, text=True, check=True)
+    asked = [line.split(",")[7] for line in done.stdout.splitlines() if ",convolution," in line]
+    threads = torch.lazy.get_device_properties().capabilities["compute_units"]
+    parts = min(threads, 4)  # of four images; whole calls where more than two threads have one each
+    assert set(asked) == {"forward_training", "backward_weights", "backward_data"}
+    assert asked.count("forward_training") == 2 * parts and asked[-1] == "backward_weights"
