@@ -217,13 +217,18 @@ bool of_weight(const HostCall& c, const Geometry& g) {
   return kernel > result;
 }
 
+// Adding P gradients of a weight on one thread takes 2 P^2 / places of what each of P threads multiplies before, at 16
+// products and 8 sums a cycle: a twentieth with this many places.
+constexpr int64_t kPlaces = 40;
+
 // Whether parts of a convolution's images cost nothing but a weight each: to bring it into the library's layout, or to add
 // its gradient. Parts by channels bring the whole other operand there, and copy what lies in pieces: the two halves of a
-// gradient of (64, 3, 7, 7) take 1.2 to 2.3 ms by outputs and 0.95 by images, where the whole takes 1.9 (Zen 5).
+// gradient of (64, 3, 7, 7) take 1.0 to 2.8 ms by outputs and 0.92 by images, where the whole takes 1.9 (Zen 5).
 bool by_images(const HostCall& c, const Geometry& g) {
   const bool gradient = !c.flag("transposed") && of_weight(c, g);
   const auto &weight = gradient ? c.out : c.in[1], &result = gradient ? c.in[1] : c.out;
-  const auto parts = static_cast<int64_t>(c.parts), images = gradient ? result.size(1) : result.size(0);
+  const auto parts = static_cast<int64_t>(c.parts), images = result.size(gradient ? 1 : 0);
+  if (gradient && result.numel() < kPlaces * parts * parts * result.size(0)) return false;
   return images >= parts && weight.numel() * parts <= c.in[0].numel() + result.numel();
 }
 
