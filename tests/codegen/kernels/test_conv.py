@@ -146,3 +146,14 @@ def test_rows_of_whole_vectors_have_no_padding_in_between():
     spec = ConvSpec(tensor((1, 3, 8, 32)), tensor((8, 3, 3, 3)), tensor((1, 8, 8, 32), False), (1, 1), (1, 1), (1, 1))
     *_, product = convolution("conv", spec, CPU).steps
     assert not re.search(r"memref\.store .*%a2", product.mlir)  # no element is written alone
+
+
+@pytest.mark.parametrize("channels, size, items", [(64, 4, (1, 8, 1)), (70, 16, (6, 8, 1)), (3, 96, (3, 8, 1))])
+def test_small_planes_share_a_work_item(channels, size, items):
+    """a work-group for each plane of 4 x 4 takes longer than its copy; the last of 70 channels are fewer"""
+    x, w = integers(8, channels, size, size), integers(5, channels, 3, 3, seed=1)
+    exact = F.conv2d(torch.from_numpy(x), torch.from_numpy(w), padding=1).numpy()
+    geometry = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
+    spec = ConvSpec(tensor(x.shape), tensor(w.shape), tensor(exact.shape, False), **geometry)
+    assert convolution("conv", spec, CPU).steps[0].global_size == items
+    np.testing.assert_array_equal(run(x, w, exact.shape, CPU, **geometry), exact)
