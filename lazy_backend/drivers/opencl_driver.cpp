@@ -19,7 +19,9 @@
 #include "../driver/lazy_driver.h"
 #include "opencl_addresses.h"
 #include "opencl_api.h"
+#include "opencl_as_gpu.h"
 #include "opencl_pages.h"
+#include "opencl_tasks.h"
 #include "opencl_timing.h"
 
 using namespace lazy::opencl;
@@ -192,19 +194,6 @@ uint32_t subgroup_size(cl_device_id id) {
   return 0;
 }
 
-// What NVIDIA's driver says of an H100, as far as schedules ask for it.
-void say_as_a_gpu(lazy_properties* p) {
-  put(p->name, std::string(p->name) + " as a GPU");  // what is cached for one is not the other's
-  p->compute_units = 132;
-  p->max_work_group_size = 1024;
-  p->subgroup_size = 32;
-  p->vector_bytes = 4;
-  p->local_memory_bytes = std::min<uint64_t>(p->local_memory_bytes, 48 << 10);
-  p->mem_alignment = std::max(p->mem_alignment, 512u);
-  p->max_private_bytes = 255 * 4;
-  p->has_f16 = 0;
-}
-
 lazy_status properties(lazy_device device, lazy_properties* out) {
   const cl_device_id id = device->id;
   lazy_properties p{};
@@ -296,11 +285,7 @@ lazy_status queue_create(lazy_device device, lazy_queue* out) {
   if (device->is_cpu && device->fine && has_extension(device->id, "cl_intel_exec_by_local_thread")) {
     const cl_ulong local[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_THREAD_LOCAL_EXEC_ENABLE_INTEL, 0};
     (*out)->here = cl.clCreateCommandQueueWithProperties(device->context, device->id, local, &code);
-    // Only there: PoCL's threads sleep between kernels.
-    const cl_ulong unordered[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE, 0};
-    if (info<cl_bitfield>(device->id, CL_DEVICE_EXECUTION_CAPABILITIES) & CL_EXEC_NATIVE_KERNEL) {
-      (*out)->tasks = cl.clCreateCommandQueueWithProperties(device->context, device->id, unordered, &code);
-    }
+    (*out)->tasks = task_queue(cl, device->context, device->id);
   }
   return LAZY_OK;
 }
@@ -538,24 +523,9 @@ lazy_status launch(lazy_device, lazy_queue q, lazy_kernel kernel, const uint64_t
   return result(code, "clEnqueueNDRangeKernel");
 }
 
-struct Task {
-  lazy_task task;
-  void* item;
-};
-
 lazy_status run_tasks(lazy_device, lazy_queue q, lazy_task task, void* const* items, uint32_t count) {
   if (!q->tasks) return fail(LAZY_UNSUPPORTED, "this device runs no functions of the host");
-  const auto run = [](void* copied) {
-    const Task* mine = static_cast<Task*>(copied);
-    mine->task(mine->item);
-  };
-  cl_int code = CL_SUCCESS;
-  for (uint32_t i = 0; i < count && code == CL_SUCCESS; ++i) {
-    Task mine{task, items[i]};
-    code = cl.clEnqueueNativeKernel(q->tasks, run, &mine, sizeof(mine), 0, nullptr, nullptr, 0, nullptr, nullptr);
-  }
-  const cl_int ended = cl.clFinish(q->tasks);  // also of those before one that was refused
-  return result(code == CL_SUCCESS ? ended : code, "clEnqueueNativeKernel");
+  return result(run_each(cl, q->tasks, task, items, count), "clEnqueueNativeKernel");
 }
 
 const char* last_error() { return error_text.c_str(); }
