@@ -16,12 +16,15 @@ from codegen.kernels.blocks import at_most, by_registers, copy_block, lanes, vec
 from codegen.kernels.contraction import Groups, Load, Operand, Output, Store, Term
 from codegen.kernels.matmul_local import DEPTHS, WIDTH, local, shapes
 from codegen.kernels.matmul_registers import (
+    EVALUATE_GAP,
     ITEMS_PER_UNIT,
     MAX_PARTIAL_BYTES,
     MIN_DEPTH,
     STREAM_COLUMNS,
     busy,
+    bytes_of_b,
     dot,
+    own_chunks,
     panel,
     stream,
 )
@@ -73,7 +76,7 @@ DOT_WIDE_ROWS = 8
 DOT_VECTORS = {2: 0, DOT_WIDE_ROWS: 3, DOT_ROWS: 16}
 
 # A is evaluated beforehand where it is read for at least this many columns and has a prologue, or lies across and is
-# larger than this: its elements are read one by one, and a column of a large matrix touches a page for each.
+# not smaller than this: its elements are read one by one, and a column of a large matrix touches a page for each.
 # benchmarks/kernels.py `sgemm_tn`: 1024^3 81 -> 100 GFLOP/s a core.
 EVALUATE_COLUMNS = 256
 # ... fewer where neither dim is contiguous, so that each element is a cache line of its own.
@@ -89,8 +92,6 @@ SHORT_RUN, SHORT_RUN_BYTES, SHORT_RUN_VECTORS = 128, 4 << 20, 24
 # enough lines of what is written for its cache. 2048^2 that lies across, Granite Rapids, ms: 64 rows of all columns
 # 1.61, 256 x 64 1.29, 64 x 256 1.10, 128 x 128 1.08; 1024^2 0.22, 0.20, 0.19, 0.19.
 EVALUATE_ROWS, EVALUATE_DEPTH = 128, 128
-# Elements between the rows of the evaluated A: without them, rows of a power of two would share a cache set.
-EVALUATE_GAP = 16
 
 # So few rows that all of B passes by for a few multiply-adds: rows of B are streamed whole, this many at a time, into
 # sums that stay in the first-level cache. Columns of vectors walk down B instead, a page for each row.
@@ -107,7 +108,7 @@ STREAM_BYTES = 1 << 20
 # Vectors that a work item adds up of the partial sums: enough to pay for its start.
 SUM_VECTORS = 32
 
-# Terms a block where A lies across and is not evaluated: the cache then holds them for all its rows.
+# Terms a block where a large A lies across and is not evaluated: the cache then holds them for all its rows.
 # 1024 x 2048 x 128 with A transposed on Emerald Rapids, ms: blocks of 512 6.2, 256 4.0, 128 3.8; MKL 3.3.
 ACROSS_DEPTH = 128
 
@@ -192,7 +193,7 @@ class Tile(NamedTuple):
     rows      rows of the result in a register tile; stream: rows of B that are added at a time
     vectors   vectors (panel) or columns (dot, local) in a register tile
     pack      panel: rows of B that are packed at a time, an even number; 0: B is read where it lies
-    evaluate  panel: A is evaluated in a kernel before, into rows that are contiguous along k
+    evaluate  panel: A is evaluated before, into rows that are contiguous along k: in a kernel or by each work item
     splits    pieces of the sum that are computed apart and added in a second kernel
     lanes     panel: elements of a vector, 0: as many as a register and the columns allow
     slices    local: parts of a work-group that share its tile and take a part of the terms each
@@ -219,7 +220,7 @@ def matmul(name: str, spec: MatmulSpec, caps: Any, tile: Tile | None = None) -> 
     tile = tile or candidates(spec, caps)[0]
     if tile.splits > 1:
         return split(name, spec, caps, tile)
-    if tile.evaluate:
+    if tile.evaluate and not own_chunks(spec, caps):
         return evaluated(name, spec, caps, tile)
     return SCHEDULES[tile.schedule](name, spec, caps, tile)
 
@@ -299,7 +300,7 @@ def schedules(spec: MatmulSpec, caps: Any, any_rows: bool = False) -> list[Tile]
         few, vectors = min(spec.m, spec.n), spec.k / lanes(caps, spec.itemsize, spec.k)
         least = next((least for rows, least in DOT_VECTORS.items() if few <= rows), inf)
         found = dots + found if vectors >= least else found + dots
-    passes_by = spec.k * spec.n * spec.b.bytes > STREAM_BYTES and spec.b.contiguous == 1 and spec.inner == 1
+    passes_by = bytes_of_b(spec) > STREAM_BYTES and spec.b.contiguous == 1 and spec.inner == 1
     if spec.m <= STREAM_ROWS and passes_by:
         found = [Tile("stream", STREAM_DEPTH, 0), *found]
     return [t._replace(splits=pieces(spec, caps, t)) for t in found]
@@ -328,13 +329,13 @@ def panel_tiles(spec: MatmulSpec, caps: Any, any_rows: bool) -> list[Tile]:
     enough = EVALUATE_SCATTERED if spec.a.contiguous is None else EVALUATE_COLUMNS
     bytes_of_a = spec.m * spec.k * spec.itemsize
     evaluate = spec.n * spec.batch // distinct(spec) >= enough and (
-        spec.a.flops > 0 or (spec.a.contiguous != 1 and bytes_of_a > EVALUATE_BYTES)
+        spec.a.flops > 0 or (spec.a.contiguous != 1 and bytes_of_a >= EVALUATE_BYTES)
     )
     short = 1 < spec.a.run <= SHORT_RUN // spec.itemsize and bytes_of_a > SHORT_RUN_BYTES
     evaluate = evaluate or (short and most >= SHORT_RUN_VECTORS and spec.inner == 1)
     few = spec.m <= SHALLOW_ROWS and not any_rows
     depth = SHALLOW_DEPTH if few and spec.b.contiguous == 1 else PACK_DEPTH
-    if spec.a.contiguous != 1 and not evaluate:
+    if spec.a.contiguous != 1 and not evaluate and bytes_of_a > EVALUATE_BYTES:
         depth = min(depth, ACROSS_DEPTH)
     again = spec.m >= PACK_ROWS or any_rows
     pack = depth if spec.k > 0 and spec.inner == 1 and (spec.b.contiguous != 1 or again) else 0

@@ -92,6 +92,34 @@ def test_every_layout_and_size(shape, layout, caps):
     np.testing.assert_array_equal(got, a @ b)
 
 
+@pytest.mark.parametrize(("shape", "cache", "packs", "items"), [
+    ((1, 300, 260, 250), 4 << 20, False, 4), ((1, 300, 270, 250), 512 << 10, True, 4), ((3, 130, 515, 251), 4 << 20, False, 6),
+    ((1, 517, 257, 130), 512 << 10, False, 6), ((2, 256, 256, 256), 4 << 20, False, 4),
+])  # fmt: skip
+@pytest.mark.parametrize("layout", ["tn", "tt"])
+def test_work_items_evaluate_their_rows_of_a_transposed_matrix(layout, shape, cache, packs, items):
+    """and walk all columns with them, B being packed by each or, where it stays in the cache, read as it lies"""
+    caps = capabilities(cache_bytes=cache)
+    tile = candidates(bare(layout, *shape), caps)[0]._replace(evaluate=True)
+    (step,) = matmul("product", bare(layout, *shape), caps, tile).steps
+    x, y, z = step.global_size
+    assert (x, y * z) == (1, items)
+    assert (step.mlir.count("memref.alloca") == 3) == (packs or layout == "tt")
+    for prologue, epilogue in ((None, None), (lambda v: v * 2.0, lambda k, b, i, j, acc, width: acc + 1.0)):
+        got, a, b = run(shape, layout, caps=caps, tile=tile, prologue=prologue, epilogue=epilogue)
+        np.testing.assert_array_equal(got, (a * 2) @ (b * 2) + 1 if epilogue else a @ b)
+
+
+@pytest.mark.parametrize(("shape", "caps"), [
+    ((1, 256, 256, 256), {"compute_units": 64}), ((1, 512, 512, 512), {"cache_bytes": 512 << 10}),
+    ((1, 256, 4096, 256), {"cache_bytes": 2 << 20}), ((1, 640, 256, 256), {"compute_units": 16}),
+])  # fmt: skip
+def test_a_transposed_matrix_is_written_out_beforehand(shape, caps):
+    """where its rows, or B, are too large for a cache, or its parts too few, or uneven, for all units"""
+    steps = matmul("product", bare("tn", *shape), capabilities(**caps)).steps
+    assert len(steps) == 2
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i32", "i64"])
 @pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
 def test_every_dtype(dtype, caps):
