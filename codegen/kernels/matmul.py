@@ -24,9 +24,9 @@ from codegen.kernels.matmul_registers import (
     busy,
     bytes_of_b,
     dot,
-    own_chunks,
     panel,
     stream,
+    walks,
 )
 from codegen.kernels.rows import geometry, group_size
 from codegen.kernels.step import Step, Steps
@@ -220,7 +220,7 @@ def matmul(name: str, spec: MatmulSpec, caps: Any, tile: Tile | None = None) -> 
     tile = tile or candidates(spec, caps)[0]
     if tile.splits > 1:
         return split(name, spec, caps, tile)
-    if tile.evaluate and not own_chunks(spec, caps):
+    if tile.evaluate and not walks(spec, caps, True):
         return evaluated(name, spec, caps, tile)
     return SCHEDULES[tile.schedule](name, spec, caps, tile)
 

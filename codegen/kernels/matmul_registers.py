@@ -33,17 +33,19 @@ BLOCK_SHARE = 16
 
 # Elements between the rows of an evaluated A: without them, rows of a power of two would share a cache set.
 EVALUATE_GAP = 16
-# A work item evaluates the rows of A that it multiplies, so many, and walks all columns with them: what a kernel writes
-# beforehand are lines of one core's cache, which others wait for. B is then packed for each of its items, or read as it
-# lies where it stays in the cache beside them. A transposed on two cores of Emerald Rapids (2 MB a core), us, in its
-# fast state, beforehand / B packed / B as it lies, MKL: 256^3 129 (A as it lies) / 123 / 119, 114; 512^3 1110 / 971 /
-# 920, 887; 768 x 768 x 512 2450 / 2200 / 2070, 1970; 512 x 256 x 1024 1430 / 1010 / 940, 940; 256 x 1024 x 256 610 /
-# 475 / 465, 525; 512 x 2048 x 256 1930 / 1970 / 1870, 1810; 512 x 1024 x 512 2280 / 2000 / 3750, 1950. Too large:
-# 1024^3 7700 / 8000 / 17400, 7100; 768 x 3072 x 512 8750 / 9830 / 19400, 8200.
-OWN_ROWS = 128
-OWN_PART_OF_CACHE = 4  # its rows take at most this part
-B_PART_OF_CACHE = 2  # so much of it a B that is read as it lies
-OWN_SHARE = 0.9  # of the time, how much units are busy at least with such items
+# Where B is small, a work item walks its columns with so many rows of A, which then stay in a private cache, as does a
+# B that is read as it lies; another is packed for each item. Two cores of Emerald Rapids (2 MB a core), us.
+# A that is evaluated (A transposed): in a kernel beforehand, whose lines are in the cache of the core that wrote them /
+# by the items, B packed / by the items, B as it lies; MKL: 256^3 129 / 123 / 119; 114. 512^3 1110 / 971 / 920; 887.
+# 768 x 768 x 512 2450 / 2200 / 2070; 1970. 512 x 256 x 1024 1430 / 1010 / 940; 940. 512 x 2048 x 256 1930 / 1970 /
+# 1870; 1810. 512 x 1024 x 512 2280 / 2000 / 3750; 1950. Too large: 1024^3 7700 / 8000 / 17400; 7100.
+# A that is read as it lies, by panels / by rows; MKL: 4096 x 256 x 256 2940 / 2490; 2605, with B transposed 2590 /
+# 2270; 2210; 2048 x 512 x 512 4560 / 4350; 4170; 2048 x 128 x 512 949 / 940; 973. Of 2 MB and less no gain: 512^3 1250
+# / 1290, 768 x 768 x 512 2770 / 2790.
+WALK_ROWS = 128
+A_PART_OF_CACHE = 4  # rows that an item evaluates take at most this part
+B_PART_OF_CACHE = 2  # and a B that is read as it lies this
+WALK_SHARE = 0.9  # of the time, how much units are busy at least with such items
 
 # Columns whose sums a work item of `stream` keeps: four rows of them fill a first-level cache of 32 KiB. Eight have as
 # many: Zen 4, ms, two runs, 8 x 4096 x 4096 and 8 x 2048 x 2048: 2048 columns 3.5, 3.2 and 0.66, 0.67; 1024 3.7, 3.6
@@ -86,16 +88,23 @@ def tiles_each(column_tiles: int, row_tiles: int, parts: int, units: int) -> int
     return max(1, column_tiles * parts // (ITEMS_PER_UNIT * units)) if row_tiles == 1 else 1
 
 
-def own_chunks(spec: MatmulSpec, caps: Any) -> int:
-    """Parts of the rows of A that work items of `panel` evaluate themselves; 0 where it is better done beforehand."""
+def walks(spec: MatmulSpec, caps: Any, evaluate: bool) -> int:
+    """Parts of the rows of A with which work items of `panel` walk all columns; 0 where they have a panel each.
+
+    evaluate: whether an item evaluates its rows of A
+    """
     if any(varies(size) for size in (spec.batch, spec.m, spec.n, spec.k)) or spec.groups or spec.inner > 1:
         return 0
-    small = OWN_ROWS * spec.k * spec.itemsize * OWN_PART_OF_CACHE <= caps.cache_bytes >= bytes_of_b(spec)
-    if not small or spec.piece or spec.b.flops or not (spec.a.batched or spec.batch == 1):
+    if spec.piece or spec.b.flops or not (spec.a.batched or spec.batch == 1):
         return 0
-    fewest = ceil(spec.m / OWN_ROWS)
-    fair = (n for n in range(fewest, 2 * fewest + 1) if share(spec.batch * n, caps.compute_units) > OWN_SHARE)
-    return next(fair, 0)
+    if evaluate:
+        small = WALK_ROWS * spec.k * spec.itemsize * A_PART_OF_CACHE <= caps.cache_bytes >= bytes_of_b(spec)
+    else:
+        large_a = spec.a.contiguous == 1 and spec.m * spec.k * spec.a.bytes > caps.cache_bytes
+        small = large_a and bytes_of_b(spec) * B_PART_OF_CACHE <= caps.cache_bytes
+    fewest = ceil(spec.m / WALK_ROWS)
+    fair = (n for n in range(fewest, 2 * fewest + 1) if share(spec.batch * n, caps.compute_units) > WALK_SHARE)
+    return next(fair, 0) if small else 0
 
 
 def bytes_of_b(spec: MatmulSpec) -> int:
@@ -104,7 +113,7 @@ def bytes_of_b(spec: MatmulSpec) -> int:
 
 
 def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
-    """Each work item makes a column panel for a range of rows, a register tile at a time.
+    """Each work item makes a column panel for a range of rows, or all of them (`walks`), a register tile at a time.
 
     B is packed `tile.pack` rows at a time; where it has more, the sums of all rows wait in between.
     """
@@ -114,15 +123,16 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     # Where columns vary and there are more than a panel has, the last panel overlaps the one before.
     single = n <= span
     panels, row_tiles = ceil(n / span), ceil(m / rows)
-    own = own_chunks(spec, caps) if tile.evaluate else 0
-    stays = own and spec.b.contiguous == 1 and bytes_of_b(spec) * B_PART_OF_CACHE <= caps.cache_bytes
+    walk = walks(spec, caps, tile.evaluate) if tile.evaluate or panels > 1 else 0
+    evaluates = walk > 0 and tile.evaluate
+    stays = walk and spec.b.contiguous == 1 and bytes_of_b(spec) * B_PART_OF_CACHE <= caps.cache_bytes
     block = 0 if stays else tile.pack
     # A depth that varies may be any other next time, so all of them have blocks; those that are usually a small part of
     # one do without, until one is larger.
     deep_enough = varies(spec.depth) and usual(spec.depth) * BLOCK_SHARE > block
     blocks = block > 0 and (deep_enough or spec.depth > block)
     most_tiles = max(1, BLOCK_ROWS // rows) if blocks else 0
-    chunks = own or row_chunks(spec.batch * panels, row_tiles, caps.compute_units, most_tiles)
+    chunks = walk or row_chunks(spec.batch * panels, row_tiles, caps.compute_units, most_tiles)
     tiles_each = ceil(row_tiles / chunks)
     # A single panel may be narrower than its vectors: the last one overlaps the one before.
     offsets = [min(v * width, n - width) if single else v * width for v in range(tile.vectors)]
@@ -139,11 +149,11 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     chunk, z = k.global_id(1), k.global_id(2)
     batch, lo, hi = spec.part(k, z)
     zero = k.const(0, spec.acc, width)
-    run = spec.a.run if not own and all(n % spec.a.run == 0 for n in (spec.k, spec.piece, deep)) else 1
+    run = spec.a.run if not evaluates and all(n % spec.a.run == 0 for n in (spec.k, spec.piece, deep)) else 1
     first, last = chunk * tiles_each, k.map("minimum", chunk * tiles_each + tiles_each, row_tiles)
     if spec.groups and spec.varied == "rows":
         last = k.map("minimum", last, (spec.groups.end - spec.groups.first + (rows - 1)) // rows)
-    if own:
+    if evaluates:
         held = k.map("minimum", first * rows, m - rows), k.map("minimum", last * rows, m)
         load_a = own_rows(k, spec, caps, load_a, batch, held, tiles_each * rows)
 
@@ -242,10 +252,11 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
         with k.for_(first, last) as loop:
             yield loop.iv, at_most(k, loop.iv * rows, m - rows, m, rows), (loop.iv - first) * (rows * span)
 
-    with k.for_(0, panels) if own else nullcontext() as every:
+    with k.for_(0, panels) if walk else nullcontext() as every:
         number = every.iv if every else k.global_id(0)
         j = at_most(k, number * span, n - span, n if varies(overhang) or overhang else span, span)
-        with k.if_(first < last) if spec.varied == "rows" else nullcontext():  # without rows there is nothing to pack for
+        # Without rows there is nothing to pack for.
+        with k.if_(first < last) if spec.varied == "rows" else nullcontext():
             if blocks:
                 with tiles() as (_, _, base):
                     keep(base, [zero] * len(places))
@@ -253,7 +264,8 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                     stop = k.map("minimum", some.iv + block, hi)
                     pack(some.iv, stop)
                     with tiles() as (_, i, base):
-                        keep(base, multiply(i, some.iv, stop, [k.load(result, base + place, width) for place in places]))
+                        sums = [k.load(result, base + place, width) for place in places]
+                        keep(base, multiply(i, some.iv, stop, sums))
                 with tiles() as (tile_number, i, base):
                     finish(tile_number, i, base)
             else:
@@ -263,12 +275,10 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
                     keep(0, multiply(i, lo, hi, [zero] * len(places)))
                     finish(tile_number, i, 0)
     parts = spec.batch * spec.pieces
-    return Steps([Step(name, k.finish(), spec.names, (1 if own else panels, chunks, parts), (1, 1, 1))], [])
+    return Steps([Step(name, k.finish(), spec.names, (1 if walk else panels, chunks, parts), (1, 1, 1))], [])
 
 
-def own_rows(
-    k: Builder, spec: MatmulSpec, caps: Any, load: Load, batch: V, rows: tuple[V, V], most: int
-) -> Load:
+def own_rows(k: Builder, spec: MatmulSpec, caps: Any, load: Load, batch: V, rows: tuple[V, V], most: int) -> Load:
     """Evaluates rows [lo, hi) of A, at most so many, into private memory: how they are then read."""
     lo, width, stride = rows[0], lanes(caps, spec.itemsize, spec.k), spec.k + EVALUATE_GAP
     dense = k.private(spec.acc, most * stride)

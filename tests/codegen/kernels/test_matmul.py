@@ -93,7 +93,8 @@ def test_every_layout_and_size(shape, layout, caps):
 
 
 @pytest.mark.parametrize(("shape", "cache", "packs", "items"), [
-    ((1, 300, 260, 250), 4 << 20, False, 4), ((1, 300, 270, 250), 512 << 10, True, 4), ((3, 130, 515, 251), 4 << 20, False, 6),
+    ((1, 300, 260, 250), 4 << 20, False, 4), ((1, 300, 270, 250), 512 << 10, True, 4),
+    ((3, 130, 515, 251), 4 << 20, False, 6),
     ((1, 517, 257, 130), 512 << 10, False, 6), ((2, 256, 256, 256), 4 << 20, False, 4),
 ])  # fmt: skip
 @pytest.mark.parametrize("layout", ["tn", "tt"])
@@ -108,6 +109,18 @@ def test_work_items_evaluate_their_rows_of_a_transposed_matrix(layout, shape, ca
     for prologue, epilogue in ((None, None), (lambda v: v * 2.0, lambda k, b, i, j, acc, width: acc + 1.0)):
         got, a, b = run(shape, layout, caps=caps, tile=tile, prologue=prologue, epilogue=epilogue)
         np.testing.assert_array_equal(got, (a * 2) @ (b * 2) + 1 if epilogue else a @ b)
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt"])
+def test_work_items_walk_all_columns_with_rows_of_a_large_matrix(layout):
+    """beside a small one, so that the large one is read once; each other work item has a panel of columns"""
+    large, small = (2, 1030, 150, 131), (2, 30, 150, 131)
+    caps = capabilities(cache_bytes=256 << 10)
+    (step,) = matmul("product", bare(layout, *large), caps).steps
+    assert step.global_size == (1, 9, 2)
+    got, a, b = run(large, layout, caps=caps)
+    np.testing.assert_array_equal(got, a @ b)
+    assert matmul("product", bare(layout, *small), caps).steps[0].global_size[0] > 1
 
 
 @pytest.mark.parametrize(("shape", "caps"), [
