@@ -133,6 +133,15 @@ def test_a_transposed_matrix_is_written_out_beforehand(shape, caps):
     assert len(steps) == 2
 
 
+@pytest.mark.parametrize(("m", "evaluated"), [(64, False), (128, True)])
+def test_a_few_rows_of_a_large_transposed_matrix_are_read_as_they_lie(m, evaluated):
+    """whole cache lines of them, a block of terms at a time"""
+    tile = candidates(bare("tn", 1, m, 512, 2048), CPU)[0]
+    assert tile.schedule == "panel" and tile.evaluate is evaluated
+    got, a, b = run((1, m, 512, 2048), "tn")
+    np.testing.assert_array_equal(got, a @ b)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i32", "i64"])
 @pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
 def test_every_dtype(dtype, caps):
