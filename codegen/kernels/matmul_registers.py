@@ -252,20 +252,20 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
         with k.for_(first, last) as loop:
             yield loop.iv, at_most(k, loop.iv * rows, m - rows, m, rows), (loop.iv - first) * (rows * span)
 
-    with k.for_(0, panels) if walk else nullcontext() as every:
-        number = every.iv if every else k.global_id(0)
+    with k.for_(0, panels) if walk else nullcontext() as walked:
+        number = walked.iv if walked else k.global_id(0)
         j = at_most(k, number * span, n - span, n if varies(overhang) or overhang else span, span)
         # Without rows there is nothing to pack for.
         with k.if_(first < last) if spec.varied == "rows" else nullcontext():
             if blocks:
                 with tiles() as (_, _, base):
                     keep(base, [zero] * len(places))
-                with k.for_(lo, hi, block) as some:
-                    stop = k.map("minimum", some.iv + block, hi)
-                    pack(some.iv, stop)
+                with k.for_(lo, hi, block) as terms:
+                    stop = k.map("minimum", terms.iv + block, hi)
+                    pack(terms.iv, stop)
                     with tiles() as (_, i, base):
                         sums = [k.load(result, base + place, width) for place in places]
-                        keep(base, multiply(i, some.iv, stop, sums))
+                        keep(base, multiply(i, terms.iv, stop, sums))
                 with tiles() as (tile_number, i, base):
                     finish(tile_number, i, base)
             else:
