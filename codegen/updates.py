@@ -173,6 +173,8 @@ def _numbers(graph: Graph) -> dict[Value, int]:
 def _partial(members: Sequence[_Updates], env: dict[Value, Value], caps: Any) -> dict[Node, Arr]:
     """The results of the parts for each member, [parts, *shape of its result]."""
     first, out = members[0], members[0].node.outputs[0]
+    # Vectors before numbers: a count behind a pair takes a shuffle less than one before it.
+    members = sorted(members, key=lambda updates: -usual(prod(updates.rest)))
     indices = [Arr(env[v]) for v in first.indices]
     if first.node.op == "scatter":
         index, dim = indices[0], first.node.attrs["dim"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -53,6 +54,17 @@ def test_updates_at_the_same_indices_are_one_kernel(more: int, count: int) -> No
     plan = case.check(exact=True, compute_units=2)
     rows = [4 if more == 1 else 8] + [2] * (count - 1)
     assert sorted(temp.nbytes for temp in plan.temps) == sorted(2 * CELLS * row * 4 for row in rows)
+
+
+def test_elements_beside_each_other_are_read_together() -> None:
+    """a pair is one vector, with which its row begins, and the count stands behind it"""
+    plan = build(counts_and_sums).check(exact=True, compute_units=2)
+    text = max((kernel.mlir for kernel in plan.kernels), key=lambda mlir: mlir.count("vector<4xf32>"))
+    pairs = re.findall(r"(%\w+) = vector.load .* vector<2xf32>", text)
+    rows = [row.split(", ") for row in re.findall(r"vector.from_elements (.*) : vector<4xf32>", text)]
+    assert len(pairs) == len(rows) == 16 + 1  # at a time, and of the rest
+    for pair, row in zip(pairs, rows, strict=True):
+        assert all(f"{lane} = vector.extract {pair}[{n}]" in text for n, lane in enumerate(row[:2]))
 
 
 def test_what_is_made_of_sums_is_one_kernel_with_their_parts() -> None:
