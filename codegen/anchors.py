@@ -14,6 +14,7 @@ from codegen.kernels import lockstep
 from codegen.kernels.blocks import access, lanes
 from codegen.kernels.contraction import Operand, Output, Store, Term
 from codegen.kernels.conv import ConvSpec, Tensor, convolution
+from codegen.kernels.kept import FUNCTION_OPS
 from codegen.kernels.matmul import MatmulSpec, Tile, rivals, transposed
 from codegen.kernels.matmul import matmul as matmul_kernels
 from codegen.kernels.operand import Sink, Source
@@ -193,7 +194,7 @@ def _output(sink: Sink, shape: Sequence[int], caps: Any) -> Output:
     rows = sink.rows(along, 2 * rank + 1 - along)
     nbytes = usual(prod(shape)) * sum(BY_NAME[sink.program.buffers[place[0]].dtype].bytes for place in rows)
     asks = nbytes > caps.cache_bytes  # else they are in a core's cache: 256^3 and less as fast without
-    turns = lockstep.count(sink.ops(along, access(caps)), caps)
+    ops = sink.ops(along, access(caps))
 
     def bind(k: Builder) -> Store:
         write = sink.bind(k)
@@ -204,7 +205,7 @@ def _output(sink: Sink, shape: Sequence[int], caps: Any) -> Output:
         def ask(z: V, i: V, j: V) -> None:
             write.ask([*_located(k, z, batch), i, j], rows)
 
-        return Store(put, ask if asks else None, turns)
+        return Store(put, ask if asks else None, lockstep.count(ops, caps), FUNCTION_OPS in ops)
 
     return Output(bind, along - rank, again=not any(s.in_place for s in sink.program.stores))
 

@@ -110,6 +110,10 @@ class Builder:
         """Compilers keep what is read from memory after this point after it."""
         self._line('llvm.inline_asm has_side_effects "", "~{memory}" : () -> ()')
 
+    def release(self) -> None:
+        """... and nothing in registers over it: what they need on both sides they read again."""
+        self._line('llvm.inline_asm has_side_effects "", "~{memory},~{registers}" : () -> ()')
+
     # Values
 
     def const(self, value: int | float | bool, dtype: str, width: int = 1) -> V:

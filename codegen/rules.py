@@ -334,9 +334,10 @@ def prefetch(p: Printer, op: Any) -> None:
 
 @rule("llvm.inline_asm")
 def separate(p: Printer, op: Any) -> None:
-    """No instruction, but reads stay on their side of it (`Builder.separate`)."""
-    if p.lang.separate:
-        p.line(p.lang.separate)
+    """No instruction, but reads stay on their side of it (`Builder.separate`, `release`)."""
+    text = p.lang.release if "registers" in op.attributes["constraints"].value else p.lang.separate
+    if text:
+        p.line(text)
 
 
 RULES |= {"memref.load": load, "vector.load": load, "memref.store": store, "vector.store": store}

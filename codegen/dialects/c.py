@@ -31,6 +31,8 @@ TYPES(uint8_t, uint8x) TYPES(uint16_t, uint16x) TYPES(uint32_t, uint32x) TYPES(u
 TYPES(int8_t, int8x) TYPES(int16_t, int16x) TYPES(int32_t, int32x) TYPES(int64_t, int64x)
 #define PREFETCH(at) __builtin_prefetch(at)
 #define SEPARATE __asm__ volatile("" ::: "memory")
+static __attribute__((noinline, unused)) void release(void) { SEPARATE; }
+#define RELEASE release()
 static inline float as_float(uint32_t x) { float y; memcpy(&y, &x, 4); return y; }
 static inline uint32_t as_uint32_t(float x) { uint32_t y; memcpy(&y, &x, 4); return y; }
 static inline double as_double(uint64_t x) { double y; memcpy(&y, &x, 8); return y; }

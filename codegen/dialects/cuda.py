@@ -87,7 +87,7 @@ class Cuda(Language):
     long_suffix = "ull"
     aligned = ""  # registers
     prefetch = ""  # other warps run meanwhile
-    separate = ""  # its schedules need none
+    separate = release = ""  # its schedules need none
     restrict = "__restrict__ "
     unsigned_names: ClassVar[dict[str, str]] = {
         "i8": "unsigned char",

@@ -119,6 +119,17 @@ MULADD = """\
 NVIDIA_ADD = '    __asm__ volatile("red.global.add.f32 [%0], %1;" :: "l"(p), "f"(x) : "memory");\n'
 
 
+# No register holds its value over a call, and this one stays one.
+RELEASE = (
+    "#if defined(__clang__) && defined(LAZY_ON_CPU)",
+    '__attribute__((noinline)) static void release() { __asm__ volatile("" ::: "memory"); }',
+    "#define RELEASE release()",
+    "#else",
+    "#define RELEASE",
+    "#endif",
+)
+
+
 def shuffles() -> list[str]:
     """Lanes of two vectors by their numbers. Lane by lane a transpose of 16 x 16 floats is 2,048 instructions to the
     compiler: the 47 programs of examples/gpt.py take 3.7 s of processor time to build in place of 4.2 (Zen 5), and the
@@ -134,7 +145,7 @@ def shuffles() -> list[str]:
 
 def header() -> str:
     """Contraction off, so that each operation rounds; C99 names of scalar float32 functions; vector conversion."""
-    lines = ["#pragma OPENCL FP_CONTRACT OFF", *EXTENSIONS, *WHOLE, *vectors(), *SCOPE, *IDS, *shuffles()]
+    lines = ["#pragma OPENCL FP_CONTRACT OFF", *EXTENSIONS, *WHOLE, *vectors(), *SCOPE, *IDS, *RELEASE, *shuffles()]
     lines += ["#define fmodf fmod", "#define exp2f exp2"]
     lines += ["#ifdef __clang__", "#define CONVERT(x, type) __builtin_convertvector(x, type)"]
     # Not the language's prefetch, which Intel's runtime makes nothing of (layer norm as slow as without).

@@ -39,12 +39,15 @@ EVALUATE_GAP = 16
 # by the items, B packed / by the items, B as it lies; MKL: 256^3 129 / 123 / 119; 114. 512^3 1110 / 971 / 920; 887.
 # 768 x 768 x 512 2450 / 2200 / 2070; 1970. 512 x 256 x 1024 1430 / 1010 / 940; 940. 512 x 2048 x 256 1930 / 1970 /
 # 1870; 1810. 512 x 1024 x 512 2280 / 2000 / 3750; 1950. Too large: 1024^3 7700 / 8000 / 17400; 7100.
-# A that is read as it lies, by panels / by rows; MKL: 4096 x 256 x 256 2940 / 2490; 2605, with B transposed 2590 /
-# 2270; 2210; 2048 x 512 x 512 4560 / 4350; 4170; 2048 x 128 x 512 949 / 940; 973. Of 2 MB and less no gain: 512^3 1250
-# / 1290, 768 x 768 x 512 2770 / 2790.
+# A that is read as it lies, m x k x n, by panels / by rows; MKL: 4096 x 256 x 256 2940 / 2490; 2605, with B transposed
+# 2590 / 2270; 2210; 2048 x 256 x 256 transposed 1450 / 1210; 1360; 1024 x 256 x 256 712 / 540; 680; 4096 x 128 x 128
+# 731 / 633; 640; 8192 x 32 x 128 467 / 313; 336; 1024 x 128 x 128 173 / 158; 149; 2048 x 512 x 512 4560 / 4350; 4170.
+# Fewer rows: 512^3 1250 / 1290; 1024 x 512 x 512 2620 / 2610; 1024 x 128 x 512 602 / 629; 540; 768 x 768 x 512 2770 /
+# 2790.
 WALK_ROWS = 128
 A_PART_OF_CACHE = 4  # rows that an item evaluates take at most this part
 B_PART_OF_CACHE = 2  # and a B that is read as it lies this
+WALK_TALL = 4  # rows for each column from which on A is read as it lies by items that walk
 WALK_SHARE = 0.9  # of the time, how much units are busy at least with such items
 
 # Columns whose sums a work item of `stream` keeps: four rows of them fill a first-level cache of 32 KiB. Eight have as
@@ -100,8 +103,8 @@ def walks(spec: MatmulSpec, caps: Any, evaluate: bool) -> int:
     if evaluate:
         small = WALK_ROWS * spec.k * spec.itemsize * A_PART_OF_CACHE <= caps.cache_bytes >= bytes_of_b(spec)
     else:
-        large_a = spec.a.contiguous == 1 and spec.m * spec.k * spec.a.bytes > caps.cache_bytes
-        small = large_a and bytes_of_b(spec) * B_PART_OF_CACHE <= caps.cache_bytes
+        tall = spec.a.contiguous == 1 and spec.m >= WALK_TALL * spec.n
+        small = tall and bytes_of_b(spec) * B_PART_OF_CACHE <= caps.cache_bytes
     fewest = ceil(spec.m / WALK_ROWS)
     fair = (n for n in range(fewest, 2 * fewest + 1) if share(spec.batch * n, caps.compute_units) > WALK_SHARE)
     return next(fair, 0) if small else 0
@@ -213,6 +216,8 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
 
     def finish(number_of_tile: V, i: V, base: V | int) -> None:
         """Hands a tile of sums, from `base` on in `result`, to the epilogue."""
+        if store.calls:
+            k.release()
         whole = again or multiple(m, rows)
         with k.for_(0, rows) as row, nullcontext() if whole else k.if_(i + row.iv >= number_of_tile * rows):
             line = (k, store, result, row.iv * span + base, i + row.iv, z, j)

@@ -72,6 +72,24 @@ def test_ragged_tiles(sizes: tuple[int, int, int]) -> None:
     build(lambda c: c.output(product(c, *sizes) + c.input(floats(m, n)))).check()
 
 
+@pytest.mark.parametrize("depth", [32, 5000])
+def test_nothing_is_held_in_registers_over_the_end_of_a_sum_where_functions_follow(depth: int) -> None:
+    """whose constants would be, and the sums on the stack; in blocks of terms too"""
+    releases = re.compile(r"llvm.inline_asm .*~{registers}")
+
+    def write(c: Case) -> None:
+        x = product(c, 100, depth, 64) * (1 / depth)
+        c.output(map_("sin", x))
+        c.output(map_("cos", x))
+
+    kernel = build(write).check().kernels[0]
+    (place,) = [found.start() for found in releases.finditer(kernel.mlir)]
+    assert kernel.mlir.rindex("fastmath<contract>") < place < kernel.mlir.rindex("math.fma"), "sums, then functions"
+    assert kernel.source.count(" RELEASE;\n") == 1
+    plain = only_kernel(lambda c: c.output(product(c, 100, depth, 64) + 1.0))
+    assert not releases.search(plain)
+
+
 def test_functions_take_turns() -> None:
     def write(c: Case) -> None:
         c.output(map_("tanh", product(c, 128, 64, 256)))

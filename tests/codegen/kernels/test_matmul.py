@@ -111,16 +111,20 @@ def test_work_items_evaluate_their_rows_of_a_transposed_matrix(layout, shape, ca
         np.testing.assert_array_equal(got, (a * 2) @ (b * 2) + 1 if epilogue else a @ b)
 
 
+@pytest.mark.parametrize(("shape", "cache", "items"), [
+    ((2, 1030, 150, 131), 256 << 10, (1, 9, 2)), ((1, 1024, 256, 19), 2 << 20, (1, 8, 1)),
+    ((1, 600, 130, 64), 128 << 10, (1, 6, 1)),
+    ((2, 30, 150, 131), 256 << 10, None), ((1, 1000, 256, 19), 2 << 20, None), ((1, 1024, 256, 150), 256 << 10, None),
+])  # fmt: skip
 @pytest.mark.parametrize("layout", ["nn", "nt"])
-def test_work_items_walk_all_columns_with_rows_of_a_large_matrix(layout):
-    """beside a small one, so that the large one is read once; each other work item has a panel of columns"""
-    large, small = (2, 1030, 150, 131), (2, 30, 150, 131)
-    caps = capabilities(cache_bytes=256 << 10)
-    (step,) = matmul("product", bare(layout, *large), caps).steps
-    assert step.global_size == (1, 9, 2)
-    got, a, b = run(large, layout, caps=caps)
+def test_work_items_walk_all_columns_with_rows_of_a_tall_matrix(layout, shape, cache, items):
+    """Four rows and more for a column of a matrix that stays in the cache: each row is read once. Else a work item has
+    a panel of columns."""
+    caps = capabilities(cache_bytes=cache)
+    (step,) = matmul("product", bare(layout, *shape), caps).steps
+    assert step.global_size == items if items else step.global_size[0] > 1
+    got, a, b = run(shape, layout, caps=caps)
     np.testing.assert_array_equal(got, a @ b)
-    assert matmul("product", bare(layout, *small), caps).steps[0].global_size[0] > 1
 
 
 @pytest.mark.parametrize(("shape", "caps"), [
