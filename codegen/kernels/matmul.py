@@ -113,6 +113,13 @@ SUM_VECTORS = 32
 # 1024 x 2048 x 128 with A transposed on Emerald Rapids, ms: blocks of 512 6.2, 256 4.0, 128 3.8; MKL 3.3.
 ACROSS_DEPTH = 128
 
+# So many terms for a row and for a column: gradients of weights by tall batches. Where both operands do not stay in a
+# cache, the sum is in pieces, so that no work item reads all of A. Two cores of Emerald Rapids, us, whole / in eight
+# pieces, MKL: 128 x 4096 x 128 with A transposed, out of the other core's cache in a training step 1170 / 860, alone
+# 549 / 551, 540; 32 x 16384 x 128 1000 / 851, 878; 256 x 4096 x 128 1450 / 1300, 1310; 512 x 8192 x 64 4290 / 3930,
+# 3330. Smaller: 64 x 2048 x 128 172 / 177, 154.
+DEEP = 8
+
 # Where sizes vary, products of so many multiplications have the tiles of LARGE rows and columns, whatever sizes their
 # structure came with first; others have columns for any number of them (`VARYING_LANES`), of which packing 8 does not
 # pay. After 16 x 1024 x 1024 and 32 x 512 x 256, Emerald Rapids, ms, with tiles of the first sizes / of LARGE:
@@ -365,6 +372,10 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
     if tiles < caps.compute_units or packed_again:
         items = panels if packed_again else tiles
         wanted = min(caps.compute_units * ITEMS_PER_UNIT // items, spec.k // MIN_DEPTH)
+    across = tile.schedule == "panel" and spec.a.contiguous != 1 and not tile.evaluate
+    large = spec.m * spec.k * spec.a.bytes + bytes_of_b(spec) > caps.cache_bytes
+    if across and large and spec.k >= DEEP * max(spec.m, spec.n):
+        wanted = max(wanted, min(caps.compute_units * ITEMS_PER_UNIT, spec.k // MIN_DEPTH))
     affordable = MAX_PARTIAL_BYTES // (spec.batch * spec.m * spec.n * spec.itemsize)
     return max(1, min(wanted, affordable))
 

@@ -146,6 +146,18 @@ def test_a_few_rows_of_a_large_transposed_matrix_are_read_as_they_lie(m, evaluat
     np.testing.assert_array_equal(got, a @ b)
 
 
+@pytest.mark.parametrize(("layout", "shape", "splits"), [
+    ("tn", (1, 128, 128, 4096), 8), ("tt", (1, 90, 100, 1700), 6), ("tn", (1, 90, 100, 1000), 1),
+    ("tn", (1, 512, 128, 4000), 1), ("nn", (1, 128, 128, 4096), 1),
+])  # fmt: skip
+def test_deep_sums_of_large_transposed_matrices_are_made_in_pieces(layout, shape, splits):
+    """so that no work item reads all of A; another kernel adds them up"""
+    caps = capabilities(compute_units=2, cache_bytes=1 << 20)
+    assert candidates(bare(layout, *shape), caps)[0].splits == splits
+    got, a, b = run(shape, layout, caps=caps)
+    np.testing.assert_array_equal(got, a @ b)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i32", "i64"])
 @pytest.mark.parametrize("caps", [CPU, GPU], ids=["cpu", "gpu"])
 def test_every_dtype(dtype, caps):
