@@ -114,10 +114,10 @@ SUM_VECTORS = 32
 ACROSS_DEPTH = 128
 
 # So many terms for a row and for a column: gradients of weights by tall batches. Where both operands do not stay in a
-# cache, the sum is in pieces, so that no work item reads all of A. Two cores of Emerald Rapids, us, whole / in eight
-# pieces, MKL: 128 x 4096 x 128 with A transposed, out of the other core's cache in a training step 1170 / 860, alone
-# 549 / 551, 540; 32 x 16384 x 128 1000 / 851, 878; 256 x 4096 x 128 1450 / 1300, 1310; 512 x 8192 x 64 4290 / 3930,
-# 3330. Smaller: 64 x 2048 x 128 172 / 177, 154.
+# cache, nor units have matrices of their own, the sum is in pieces, so that no work item reads all of A. Two cores of
+# Emerald Rapids, us, whole / in eight pieces, MKL: 128 x 4096 x 128 with A transposed 549 / 551, 540, and out of the
+# other core's cache in a training step 1170 / 860; 32 x 16384 x 128 1000 / 851, 878; 256 x 4096 x 128 1450 / 1300,
+# 1310; 512 x 8192 x 64 4290 / 3930, 3330. Smaller: 64 x 2048 x 128 172 / 177, 154.
 DEEP = 8
 
 # Where sizes vary, products of so many multiplications have the tiles of LARGE rows and columns, whatever sizes their
@@ -374,7 +374,7 @@ def pieces(spec: MatmulSpec, caps: Any, tile: Tile) -> int:
         wanted = min(caps.compute_units * ITEMS_PER_UNIT // items, spec.k // MIN_DEPTH)
     across = tile.schedule == "panel" and spec.a.contiguous != 1 and not tile.evaluate
     large = spec.m * spec.k * spec.a.bytes + bytes_of_b(spec) > caps.cache_bytes
-    if across and large and spec.k >= DEEP * max(spec.m, spec.n):
+    if across and large and spec.batch < caps.compute_units and spec.k >= DEEP * max(spec.m, spec.n):
         wanted = max(wanted, min(caps.compute_units * ITEMS_PER_UNIT, spec.k // MIN_DEPTH))
     affordable = MAX_PARTIAL_BYTES // (spec.batch * spec.m * spec.n * spec.itemsize)
     return max(1, min(wanted, affordable))

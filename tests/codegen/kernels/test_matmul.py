@@ -148,7 +148,7 @@ def test_a_few_rows_of_a_large_transposed_matrix_are_read_as_they_lie(m, evaluat
 
 @pytest.mark.parametrize(("layout", "shape", "splits"), [
     ("tn", (1, 128, 128, 4096), 8), ("tt", (1, 90, 100, 1700), 6), ("tn", (1, 90, 100, 1000), 1),
-    ("tn", (1, 512, 128, 4000), 1), ("nn", (1, 128, 128, 4096), 1),
+    ("tn", (1, 512, 128, 4000), 1), ("nn", (1, 128, 128, 4096), 1), ("tn", (2, 128, 128, 4096), 1),
 ])  # fmt: skip
 def test_deep_sums_of_large_transposed_matrices_are_made_in_pieces(layout, shape, splits):
     """so that no work item reads all of A; another kernel adds them up"""
