@@ -106,13 +106,10 @@ class Builder:
         """All work items of the group arrive; their work-group memory is then visible to each other."""
         self._line("gpu.barrier memfence [#gpu.address_space<workgroup>]")
 
-    def separate(self) -> None:
-        """Compilers keep what is read from memory after this point after it."""
-        self._line('llvm.inline_asm has_side_effects "", "~{memory}" : () -> ()')
-
-    def release(self) -> None:
-        """... and nothing in registers over it: what they need on both sides they read again."""
-        self._line('llvm.inline_asm has_side_effects "", "~{memory},~{registers}" : () -> ()')
+    def separate(self, registers: bool = False) -> None:
+        """Compilers keep what is read from memory after this point after it. registers: nor does one hold its value."""
+        over = ",~{registers}" if registers else ""
+        self._line(f'llvm.inline_asm has_side_effects "", "~{{memory}}{over}" : () -> ()')
 
     # Values
 

@@ -334,7 +334,7 @@ def prefetch(p: Printer, op: Any) -> None:
 
 @rule("llvm.inline_asm")
 def separate(p: Printer, op: Any) -> None:
-    """No instruction, but reads stay on their side of it (`Builder.separate`, `release`)."""
+    """No instruction but a call of nothing, and reads stay on their side of it (`Builder.separate`)."""
     text = p.lang.release if "registers" in op.attributes["constraints"].value else p.lang.separate
     if text:
         p.line(text)

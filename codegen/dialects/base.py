@@ -82,7 +82,7 @@ class Language:
     aligned = "__attribute__((aligned(64))) "
     prefetch = "PREFETCH({});"
     separate = "SEPARATE;"
-    release = "RELEASE;"
+    release = "RELEASE;"  # the same for registers too
     aligned_known = ""  # goes before kernels that are told (`whole`) whether all of their vectors are aligned as such
     scope: ClassVar[tuple[str, str]] = ("", "")  # what begins and ends a block of some length; {}: a label
     opaque = "{}"  # a scalar that the compiler learns nothing of

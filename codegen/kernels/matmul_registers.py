@@ -217,7 +217,7 @@ def panel(name: str, spec: MatmulSpec, caps: Any, tile: Tile) -> Steps:
     def finish(number_of_tile: V, i: V, base: V | int) -> None:
         """Hands a tile of sums, from `base` on in `result`, to the epilogue."""
         if store.calls:
-            k.release()
+            k.separate(registers=True)
         whole = again or multiple(m, rows)
         with k.for_(0, rows) as row, nullcontext() if whole else k.if_(i + row.iv >= number_of_tile * rows):
             line = (k, store, result, row.iv * span + base, i + row.iv, z, j)
